@@ -1,0 +1,150 @@
+"""What a run asks for, held against what the partition and its nodes have, before Slurm is asked.
+
+Slurm accepts `--time` above MaxTime and `-c` above the node's cores and leaves such jobs pending for ever.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuq.core.attempt import Request
+from gpuq.core.config import Settings
+from gpuq.core.job import Node, Partition
+from gpuq.core.units import (
+    GIB,
+    duration_words,
+    format_size,
+    is_minutes_seconds,
+    parse_time_limit,
+    slurm_megabytes,
+    slurm_time,
+)
+from gpuq.errors import SubmissionRefused
+
+DEFAULT_CPUS = 8
+DEFAULT_MEMORY = 28 * GIB
+"""What a bare `gpuq submit TAG` asks for; less where the node has less."""
+
+
+class _Room(msgspec.Struct, frozen=True):
+    """What one node can give to one job."""
+
+    name: str
+    cpus: int
+    memory: int
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """A request that fits, and what a person should know about it."""
+
+    request: Request
+    notes: tuple[str, ...]
+
+
+def choose_partition(name: str | None, partitions: list[Partition]) -> Partition:
+    """The named partition, or Slurm's default one. Raises SubmissionRefused, naming those that there are."""
+    known = ", ".join(partition.name for partition in partitions) or "none"
+    for partition in partitions:
+        if partition.name == name or (name is None and partition.default):
+            return partition
+    if name is None:
+        raise SubmissionRefused(
+            f"Slurm has no default partition (there are: {known})", hint="name one: gpuq submit TAG --partition NAME"
+        )
+    raise SubmissionRefused(f"there is no partition {name!r} (there are: {known})", hint="sinfo")
+
+
+def fit(settings: Settings, *, gpu: bool, hold: bool, partition: Partition, nodes: list[Node]) -> Fitted:
+    """Complete `settings` to a request that at least one node of `partition` can run.
+
+    Raises SubmissionRefused with the numbers that do not fit.
+    """
+    where = f"partition {partition.name}"
+    mine = [node for node in nodes if node.partition == partition.name]
+    if not mine:
+        raise SubmissionRefused(f"{where} has no nodes", hint="sinfo")
+    candidates = [node for node in mine if node.gpus] if gpu else mine
+    if not candidates:
+        names = ", ".join(node.name for node in mine[:3])
+        raise SubmissionRefused(
+            f"this node offers no gres/gpu: no node of {where} ({names}) has a GPU that Slurm knows",
+            hint="add Gres=gpu:1 to the node's line in slurm.conf, or submit with --cpu-only",
+        )
+    rooms = [
+        _Room(
+            node.name,
+            _capped(node.cpus, partition.max_cpus_per_node),
+            _capped(node.memory, partition.max_memory_per_node),
+        )
+        for node in candidates
+    ]
+    notes: list[str] = []
+    most = max(rooms, key=lambda room: room.cpus)
+    if settings.cpus is not None and settings.cpus > most.cpus:
+        raise SubmissionRefused(
+            f"{settings.cpus} CPUs are asked for, and {most.name} has {most.cpus} in {where}; "
+            "Slurm would leave the job pending for ever",
+            hint=f"ask for at most --cpus {most.cpus}",
+        )
+    most = max(rooms, key=lambda room: room.memory)
+    if settings.memory is not None and settings.memory > most.memory:
+        limit_mb = slurm_megabytes(most.memory)
+        raise SubmissionRefused(
+            f"{slurm_megabytes(settings.memory)}M ({format_size(settings.memory)}) of memory are asked for, and "
+            f"{most.name} has {limit_mb}M ({format_size(most.memory)}) in {where}",
+            hint=f"ask for at most --mem {limit_mb}M",
+        )
+    fitting = [room for room in rooms if room.cpus >= (settings.cpus or 1) and room.memory >= (settings.memory or 0)]
+    if not fitting:
+        raise SubmissionRefused(
+            f"no single node of {where} has {settings.cpus} CPUs and {format_size(settings.memory or 0)} together",
+            hint="sinfo -N -l",
+        )
+    # What is left open is filled in for one node, the one where most of the defaults can be had.
+    room = max(fitting, key=lambda room: (min(DEFAULT_MEMORY, room.memory), min(DEFAULT_CPUS, room.cpus)))
+    cpus = settings.cpus if settings.cpus is not None else min(DEFAULT_CPUS, room.cpus)
+    memory = settings.memory if settings.memory is not None else min(DEFAULT_MEMORY, room.memory)
+
+    limit: int | None = None
+    if settings.time is not None:
+        try:
+            limit = parse_time_limit(settings.time)
+        except ValueError as error:
+            raise SubmissionRefused(f"--time: {error}") from None
+        if partition.max_time is not None and (limit is None or limit > partition.max_time):
+            asked = "no time limit" if limit is None else slurm_time(limit)
+            raise SubmissionRefused(
+                f"{asked} is asked for, and {where} allows {slurm_time(partition.max_time)}; "
+                "Slurm would leave the job pending for ever",
+                hint=f"ask for at most --time {slurm_time(partition.max_time)}",
+            )
+        if limit is not None and is_minutes_seconds(settings.time):
+            notes.append(
+                f"--time {settings.time.strip()} is {duration_words(limit)} to Slurm (minutes:seconds); "
+                "hours are written like 24:00:00"
+            )
+    effective = limit if settings.time is not None else (partition.default_time or partition.max_time)
+    if settings.signal_before is not None and effective is not None and settings.signal_before >= effective:
+        raise SubmissionRefused(
+            f"--signal-before {settings.signal_before} is not before the time limit of {effective} seconds",
+            hint="give fewer seconds, or a longer --time",
+        )
+    return Fitted(
+        Request(
+            cpus=cpus,
+            memory=memory,
+            gpu=gpu,
+            time_limit=limit,
+            partition=settings.partition,
+            hold=hold,
+            nice=settings.nice or 0,
+            signal_before=settings.signal_before,
+            results=settings.results or (),
+            score=settings.score,
+        ),
+        tuple(notes),
+    )
+
+
+def _capped(value: int, cap: int | None) -> int:
+    return value if cap is None else min(value, cap)

@@ -1,0 +1,85 @@
+"""The faces that use cases see. Adapters implement them; another backend is added without touching a caller."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from gpuq.core.job import Job, JobEnd, Node, Partition
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A submission that Slurm accepted."""
+
+    job_id: int
+    cluster: str | None
+
+
+class InDoubt(Exception):
+    """sbatch ended without an answer: the job may have been accepted or not. Look it up before anything else."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Slurm(Protocol):
+    """What gpuq asks of Slurm. Every method raises SlurmUnreachable when there is no answer and SlurmAnswerError
+    when the answer is not understood: never an empty list or None for a query that failed."""
+
+    def jobs(self, *, uid: int | None = None, ended: bool = False) -> list[Job]:
+        """The queue, in one call: jobs of user `uid` (None: of everybody), with `ended` also those that have
+        ended and that slurmctld still remembers (MinJobAge)."""
+
+    def job(self, job_id: int) -> Job | None:
+        """One job, at a cost that does not grow with the queue. None: slurmctld does not know the id (any more)."""
+
+    def end_of(self, job: Job) -> JobEnd:
+        """How a job that is in phase ENDED ended."""
+
+    def finished(self, job_id: int, *, uid: int, name: str, since: datetime.datetime) -> JobEnd | None:
+        """How a job that slurmctld has forgotten ended, from what Slurm wrote down elsewhere (the jobcomp file);
+        None: nothing is left. `since`: submitted then or later, because ids can come back."""
+
+    def offer(self) -> tuple[list[Partition], list[Node]]:
+        """What there is to ask for: all partitions, and a row for each node in each partition."""
+
+    def submit(self, argv: Sequence[str], environment: Mapping[str, str], *, keep_open: int | None = None) -> Accepted:
+        """Submit with sbatch. `keep_open`: a descriptor that sbatch inherits, so that a lock on it ends only
+        when sbatch has. Raises SubmissionRefused (a definite no), InDoubt, SlurmUnreachable (a definite no too:
+        nothing reached the controller)."""
+
+    def cancel(self, job_id: int) -> None:
+        """scancel. Raises ChangeRefused."""
+
+    def update(self, job_id: int, changes: Mapping[str, str]) -> None:
+        """`scontrol update JobId=…`. Raises ChangeRefused."""
+
+    def hold(self, job_id: int) -> None:
+        """`scontrol uhold`. Raises ChangeRefused."""
+
+    def release(self, job_id: int) -> None:
+        """`scontrol release`. Raises ChangeRefused."""
+
+    def top(self, job_id: int) -> None:
+        """`scontrol top`. Raises ChangeRefused."""
+
+
+class Clock(Protocol):
+    """Time, so that tests need not wait for it."""
+
+    def now(self) -> datetime.datetime:
+        """Aware, UTC."""
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start, never going back."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+
+Say = Callable[[str], None]
+"""Tells a person something while work goes on (stderr, never stdout)."""
