@@ -1,0 +1,1 @@
+"""Everything that touches the world: Slurm, files, processes, the host."""

@@ -1,0 +1,1 @@
+"""The embedded one-host Slurm: everything it keeps on disk, its daemons, its cgroups, its device node."""

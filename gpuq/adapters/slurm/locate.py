@@ -1,0 +1,66 @@
+"""Which Slurm gpuq talks to: the one that is configured, else the embedded one (`gpuq local`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from gpuq.adapters.embedded import layout
+
+SYSTEM_CONF = Path("/etc/slurm/slurm.conf")
+"""Where the distributions' packages look; also where a configless slurmd's clients look first."""
+
+
+class Source(StrEnum):
+    """Where the configuration comes from."""
+
+    ENVIRONMENT = "environment"
+    SYSTEM = "system"
+    EMBEDDED = "embedded"
+    NONE = "none"
+
+
+class Location(msgspec.Struct, frozen=True):
+    """The Slurm that was found."""
+
+    source: Source
+    conf: Path | None
+    """slurm.conf; None: Slurm's own search decides (a build with another default place, or configless)."""
+
+    @property
+    def embedded(self) -> bool:
+        """True when this is a Slurm that `gpuq local up` started, however it was found."""
+        return self.conf is not None and (self.conf.parent / layout.STATE_FILE).exists()
+
+    @property
+    def identity(self) -> str:
+        """Names the controller in a record, so that another controller's ignorance of a job is not taken for
+        the loss of it."""
+        conf = self.conf if self.conf is not None else SYSTEM_CONF
+        return os.path.join(os.path.realpath(conf.parent), conf.name)  # noqa: PTH118 - one spelling, as text
+
+
+def locate(environment: Mapping[str, str], *, system_conf: Path = SYSTEM_CONF) -> Location:
+    """SLURM_CONF first, then the system's slurm.conf, then the embedded Slurm, then Slurm's own search."""
+    given = environment.get("SLURM_CONF")
+    if given:
+        return Location(Source.ENVIRONMENT, Path(given))
+    if environment.get("SLURM_CONF_SERVER"):
+        return Location(Source.ENVIRONMENT, None)
+    if system_conf.exists() or Path("/run/slurm/conf/slurm.conf").exists():
+        return Location(Source.SYSTEM, None)
+    conf = layout.conf_path(layout.default_dir())
+    if conf.exists():
+        return Location(Source.EMBEDDED, conf)
+    return Location(Source.NONE, None)
+
+
+def environment_for(location: Location) -> dict[str, str]:
+    """What must be added to a Slurm command's environment so that it talks to `location`."""
+    if location.conf is not None:
+        return {"SLURM_CONF": os.fspath(location.conf)}
+    return {}
