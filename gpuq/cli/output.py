@@ -1,0 +1,92 @@
+"""How results and notes are printed: results to stdout, everything else to stderr; colour only on a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+STYLE = {
+    "SUCCEEDED": "green",
+    "RUNNING": "green",
+    "COMPLETING": "green",
+    "PENDING": "yellow",
+    "FAILED": "red",
+    "OUT_OF_MEMORY": "red",
+    "TIMEOUT": "red",
+    "NODE_FAIL": "red",
+    "LOST": "red",
+    "INCOMPLETE": "magenta",
+    "CANCELLED": "magenta",
+}
+"""Colour of a state or outcome."""
+
+
+def say(text: str) -> None:
+    """A note for a person, on stderr."""
+    click.echo(text, err=True)
+
+
+def emit_json(schema: str, **fields: Any) -> None:
+    """One JSON object on stdout: `{"schema": "gpuq.queue/1", ...}`. Bytes that are no text become U+FFFD."""
+    import msgspec
+
+    plain = _no_surrogates(msgspec.to_builtins({"schema": schema, **fields}))
+    click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
+
+
+def _no_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, list | tuple):
+        return [_no_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _no_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def printable(text: str) -> str:
+    """`text` in one line: a job name may hold newlines, escape sequences and bytes that are no text."""
+    clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else "�" for c in clean)
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, styled: int | None = None) -> None:
+    """A table on stdout, columns two blanks apart. styled: the column that is coloured by its word (see STYLE).
+
+    No library: see docs/adr/0006-no-table-library.md.
+    """
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(_width, column)) for column in zip(headings, *cells, strict=True)]
+    colour = colour_wanted()
+    lines = []
+    for number, row in enumerate([list(headings), *cells]):
+        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        if colour and number == 0:
+            padded = [click.style(cell, bold=True) for cell in padded]
+        elif colour and styled is not None:
+            padded[styled] = click.style(padded[styled], fg=STYLE.get(row[styled].split(" ", 1)[0]))
+        lines.append("  ".join(padded).rstrip())
+    click.echo("\n".join(lines))
+
+
+def _width(text: str) -> int:
+    """Columns of a terminal that `text` takes: wide East Asian characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def colour_wanted() -> bool:
+    """False where NO_COLOR is set (no-color.org) or stdout is no terminal."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def state(word: str) -> str:
+    """A state or outcome, coloured where that is wanted."""
+    return click.style(word, fg=STYLE.get(word)) if colour_wanted() and word in STYLE else word

@@ -1,0 +1,142 @@
+"""`gpuq queue` and `gpuq status`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuq.cli.context import build
+from gpuq.cli.output import emit_json, state, table
+from gpuq.core.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    import datetime
+
+    from gpuq.usecases.board import Row
+    from gpuq.usecases.status import AttemptView
+
+
+@click.command()
+@click.option("-a", "--all", "everybody", is_flag=True, help="Everybody's jobs, not only yours.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object (schema gpuq.queue/1).")
+def queue(everybody: bool, as_json: bool) -> None:
+    """Show what runs and what waits, in order, and why.
+
+    \b
+    Example:
+      gpuq queue
+      gpuq queue --all --json
+    """
+    from gpuq.usecases.board import board
+
+    rows = board(build(), everybody=everybody)
+    if as_json:
+        emit_json("gpuq.queue/1", jobs=rows)
+        return
+    if not rows:
+        click.echo("The queue is empty." if everybody else "None of your jobs runs or waits.")
+        return
+    headings = ["#", "JOB", "TAG", "TRY", "STATE", "WHY", "ELAPSED", "LIMIT", "MEM", "CPU", "GPU"]
+    cells = [_queue_cells(row) for row in rows]
+    if everybody:
+        headings.insert(2, "USER")
+        for line, row in zip(cells, rows, strict=True):
+            line.insert(2, row.user)
+    table(headings, cells, styled=headings.index("STATE"))
+
+
+def _queue_cells(row: Row) -> list[str]:
+    why = row.dependency_words if row.reason == "Dependency" and row.dependency_words else row.reason_words
+    return [
+        str(row.position) if row.position else "-",
+        row.job_id,
+        row.tag,
+        str(row.attempt) if row.attempt is not None else "",
+        row.state,
+        why,
+        format_duration(row.elapsed) if row.elapsed or not row.position else "",
+        "unlimited" if row.time_limit is None else format_duration(row.time_limit),
+        format_size(row.memory) if row.memory else "",
+        str(row.cpus),
+        str(row.gpus) if row.gpus else "",
+    ]
+
+
+@click.command()
+@click.argument("ref", required=False, metavar="[TAG|JOB]")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object (schema gpuq.status/1).")
+def status(ref: str | None, as_json: bool) -> None:
+    """Show runs, their attempts and how they ended.
+
+    Without an argument every run with its latest attempt; with a TAG all attempts of that run.
+
+    \b
+    Example:
+      gpuq status
+      gpuq status digits/baseline --json
+    """
+    from gpuq.usecases import status as usecase
+
+    ctx = build()
+    runs = usecase.overview(ctx) if ref is None else [usecase.status(ctx, ref)]
+    if as_json:
+        emit_json("gpuq.status/1", runs=runs)
+        return
+    if ref is None:
+        if not runs:
+            click.echo(f"There is no run yet below {ctx.ledger.root}; a run is a directory with a job.sh.")
+            return
+        rows = [_attempt_cells(attempt, run.tag) for run in runs for attempt in (run.attempts or (None,))]
+        table(["TAG", "TRY", "JOB", "OUTCOME", "SCORE", "ELAPSED", "ENDED", "NOTE"], rows, styled=3)
+        return
+    run = runs[0]
+    if not run.attempts:
+        click.echo(f"{run.tag} has no attempt yet; gpuq submit {run.tag}")
+    for attempt in run.attempts:
+        _describe(attempt)
+
+
+def _attempt_cells(attempt: AttemptView | None, tag: str) -> list[str]:
+    if attempt is None:
+        return [tag, "", "", "", "", "", "", "never submitted"]
+    return [
+        tag,
+        str(attempt.attempt),
+        "" if attempt.job_id is None else str(attempt.job_id),
+        attempt.outcome or attempt.state,
+        "" if attempt.score is None else f"{attempt.score:g}",
+        "" if attempt.elapsed is None else format_duration(attempt.elapsed),
+        _clock(attempt.end),
+        "; ".join(attempt.notes) or attempt.reason_words,
+    ]
+
+
+def _describe(attempt: AttemptView) -> None:
+    head = f"{attempt.tag} attempt {attempt.attempt}"
+    if attempt.job_id is not None:
+        head += f" (job {attempt.job_id})"
+    words = [state(attempt.outcome or attempt.state)]
+    words += [note for note in (attempt.reason_words, *attempt.notes) if note]
+    click.echo(f"{head}: {'; '.join(words)}")
+    facts = [
+        ("score", "" if attempt.score is None else f"{attempt.score:g}"),
+        ("started", _clock(attempt.start) if attempt.outcome or attempt.state != "PENDING" else ""),
+        ("ended", _clock(attempt.end)),
+        ("elapsed", "" if attempt.elapsed is None else format_duration(attempt.elapsed)),
+        (
+            "asked",
+            f"{'1 GPU' if attempt.gpu else 'no GPU'}, {attempt.cpus} CPUs, {format_size(attempt.memory)}"
+            + (f", {format_duration(attempt.time_limit)}" if attempt.time_limit else ""),
+        ),
+        ("after", ", ".join(attempt.dependencies)),
+        ("commit", (attempt.git_commit or "")[:12] + (" (dirty)" if attempt.git_dirty else "")),
+        ("log", attempt.log),
+    ]
+    for name, value in facts:
+        if value:
+            click.echo(f"  {name:<8} {value}")
+
+
+def _clock(moment: datetime.datetime | None) -> str:
+    return "" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")

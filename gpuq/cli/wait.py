@@ -1,0 +1,53 @@
+"""`gpuq wait`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuq.cli.context import build
+from gpuq.cli.output import emit_json, state
+
+if TYPE_CHECKING:
+    from gpuq.usecases.wait import Waited
+
+
+@click.command()
+@click.argument("refs", nargs=-1, required=True, metavar="TAG|JOB...")
+@click.option("--any", "any_", is_flag=True, help="Return when the first of them has ended.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Return after so long at the latest.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object (schema gpuq.wait/1).")
+def wait(refs: tuple[str, ...], any_: bool, timeout: float | None, as_json: bool) -> int:
+    """Wait until attempts have ended; the exit code tells how.
+
+    A TAG means its latest attempt. 0: all succeeded. 20-26: the outcome of the first that did not. 27: the time is
+    over, or one can never start without help. The table of exit codes is in the README.
+
+    \b
+    Example:
+      gpuq wait digits/baseline digits/wide --timeout 600
+    """
+    from gpuq.usecases.wait import combined_exit_code
+    from gpuq.usecases.wait import wait as usecase
+
+    results = usecase(build(), list(refs), any_=any_, timeout=timeout)
+    code = combined_exit_code(results, any_=any_)
+    if as_json:
+        emit_json("gpuq.wait/1", exit_code=code, results=results)
+    else:
+        report(results)
+    return code
+
+
+def report(results: list[Waited]) -> None:
+    """A line for each awaited attempt."""
+    for one in results:
+        name = one.tag if one.attempt is None else f"{one.tag} attempt {one.attempt}"
+        words = [f"{name} (job {one.job_id}): {state(one.outcome or 'not ended')}"]
+        if one.outcome is None and one.state != "UNKNOWN":
+            words.append(one.state)
+        if one.score is not None:
+            words.append(f"score {one.score:g}")
+        words += one.notes
+        click.echo("; ".join(words))

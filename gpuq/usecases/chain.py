@@ -1,0 +1,101 @@
+"""Submit several runs, each after the one before: all of them or none."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gpuq.core.job import Phase
+from gpuq.errors import ChangeRefused, GpuqError
+from gpuq.usecases.after import ANY, After, resolve_after
+from gpuq.usecases.context import Context
+from gpuq.usecases.submit import Draft, Options, Submission, find_by_key, prepare, submit, withdraw
+
+
+def chain(ctx: Context, tags: list[str], options: Options, *, kind: str = ANY) -> list[Submission]:
+    """Submit `tags` in order; each waits for the one before (kind: afterany or afterok), the first for
+    `options.after`.
+
+    Everything is checked before anything is submitted. The first job is held until the last is accepted, so that
+    nothing has started when one is refused; what was accepted is cancelled then, and nothing is left behind. With a
+    key, a call that died half-way is completed by the next one.
+    """
+    links = [_link(ctx, tag, options, index) for index, tag in enumerate(tags)]
+    first = links[0]
+    if isinstance(first, Draft) and len(links) > 1 and not options.hold:
+        links[0] = msgspec.structs.replace(first, start_held=True)
+    made: list[Submission] = []
+    try:
+        for link in links:
+            if isinstance(link, Submission):
+                made.append(link)
+            else:
+                made.append(submit(ctx, _after(ctx, link, made[-1] if made else None, kind)))
+        if len(made) > 1 and not options.hold:
+            _let_go(ctx, made[0])
+    except BaseException as error:
+        _undo(ctx, made, error)
+        raise
+    return made
+
+
+def preview_chain(ctx: Context, tags: list[str], options: Options) -> list[Draft]:
+    """Check a chain without submitting anything (--dry-run)."""
+    return [prepare(ctx, tag, _own(options, index)) for index, tag in enumerate(tags)]
+
+
+def _own(options: Options, index: int) -> Options:
+    """The options of one link: only the first waits for `options.after`, and each has a key of its own."""
+    return msgspec.structs.replace(
+        options,
+        after=options.after if index == 0 else (),
+        key=None if options.key is None else f"{options.key}#{index + 1}",
+    )
+
+
+def _link(ctx: Context, tag: str, options: Options, index: int) -> Draft | Submission:
+    """What is to be submitted, or what an earlier call with the same key has submitted."""
+    own = _own(options, index)
+    found = find_by_key(ctx, tag, own.key)
+    return prepare(ctx, tag, own) if found is None else Submission(record=found, repeated=True)
+
+
+def _after(ctx: Context, draft: Draft, before: Submission | None, kind: str) -> Draft:
+    if before is None:
+        return draft
+    dependency: str | None = f"{kind}:{before.record.job_id}"
+    if before.repeated:  # it may have ended meanwhile
+        dependency = resolve_after(ctx, After(kind, str(before.record.job_id)), draft.partition).dependency
+    if dependency is None:
+        return draft
+    return msgspec.structs.replace(draft, dependencies=(*draft.dependencies, dependency))
+
+
+def _let_go(ctx: Context, first: Submission) -> None:
+    assert first.record.job_id is not None  # noqa: S101 - it was accepted
+    if first.repeated and not _held(ctx, first.record.job_id):
+        return
+    try:
+        ctx.slurm.release(first.record.job_id)
+    except ChangeRefused:  # it has begun: another call with the same key has let it go
+        if _held(ctx, first.record.job_id):
+            raise
+
+
+def _held(ctx: Context, job_id: int) -> bool:
+    job = ctx.slurm.job(job_id)
+    return job is not None and job.phase is Phase.WAITING and job.reason == "JobHeldUser"
+
+
+def _undo(ctx: Context, made: list[Submission], cause: BaseException) -> None:
+    """Cancel in reverse order, so that no job's wait is satisfied by the cancelling of the one before it."""
+    for submission in reversed(made):
+        if submission.repeated:
+            continue
+        try:
+            withdraw(ctx, submission.record)
+        except GpuqError as error:
+            ctx.say(
+                f"warning: {submission.record.name} (job {submission.record.job_id}) is still there: {error.message}"
+            )
+    if any(not submission.repeated for submission in made):
+        ctx.say(f"note: the chain was not submitted ({type(cause).__name__}); what Slurm had accepted was cancelled")

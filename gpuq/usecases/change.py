@@ -1,0 +1,190 @@
+"""Change what waits or runs: cancel, hold, release, top, nice, set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from gpuq.core.attempt import Record
+from gpuq.core.config import Settings, check_number
+from gpuq.core.fit import choose_partition, fit
+from gpuq.core.job import Job, Phase
+from gpuq.core.tag import is_job_id
+from gpuq.core.units import format_size, slurm_megabytes, slurm_time
+from gpuq.errors import ChangeRefused, UsageError
+from gpuq.usecases.context import Context
+from gpuq.usecases.refs import Target, resolve
+from gpuq.usecases.settle import settle, settle_if_possible
+
+_SETTLE_STEPS = 12
+_SETTLE_PAUSE = 0.25
+"""A cancelled job is usually gone within three seconds; longer than that is told, not waited for."""
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done to one job."""
+
+    ref: str
+    tag: str
+    attempt: int | None
+    job_id: str
+    done: str
+    """In words, for a person."""
+
+
+def cancel(ctx: Context, ref: str) -> Changed:
+    """Cancel the latest attempt of a run, or a job. Raises NotFound, ChangeRefused, SlurmUnreachable."""
+    target, job = _changeable(ctx, ref, "cancel")
+    record = target.record
+    if record is None:
+        ctx.slurm.cancel(job.number)
+    else:
+        # Under the attempt's lock, so that whoever records its end also finds who cancelled it.
+        with ctx.ledger.changing(record) as current:
+            ctx.slurm.cancel(job.number)
+            record = msgspec.structs.replace(current, cancelled_by=ctx.caller.user)
+            ctx.ledger.save(record)
+    ended = False
+    for _ in range(_SETTLE_STEPS):
+        now = ctx.slurm.job(job.number)
+        ended = now is None or now.phase is Phase.ENDED
+        if ended:
+            break
+        ctx.clock.sleep(_SETTLE_PAUSE)
+    if record is not None:
+        settle(ctx, tag=record.tag)
+    words = "cancelled" if ended else "cancelled; its processes are being ended (SIGTERM now, SIGKILL after KillWait)"
+    return _changed(ref, target, job, words)
+
+
+def hold(ctx: Context, ref: str) -> Changed:
+    """Hold a waiting job. Raises NotFound, ChangeRefused, SlurmUnreachable."""
+    return _on_waiting(ctx, ref, "hold", lambda job: ctx.slurm.hold(job.number), "held")
+
+
+def release(ctx: Context, ref: str) -> Changed:
+    """Release a held job. Raises NotFound, ChangeRefused, SlurmUnreachable."""
+    return _on_waiting(ctx, ref, "release", lambda job: ctx.slurm.release(job.number), "released")
+
+
+def top(ctx: Context, ref: str) -> Changed:
+    """Move a waiting job before the caller's other waiting jobs (scontrol(1), top).
+
+    Raises NotFound, ChangeRefused (also where the host does not allow it to users), SlurmUnreachable.
+    """
+
+    def move(job: Job) -> None:
+        try:
+            ctx.slurm.top(job.number)
+        except ChangeRefused as error:
+            raise ChangeRefused(
+                error.message,
+                hint="users may do this where slurm.conf has SlurmctldParameters=enable_user_top; "
+                "or put the others back: gpuq nice OTHER 100",
+            ) from None
+
+    return _on_waiting(ctx, ref, "move", move, "moved to the top of your waiting jobs")
+
+
+def nice(ctx: Context, ref: str, value: int) -> Changed:
+    """Set the nice value of a waiting job: higher means later. Raises UsageError, NotFound, ChangeRefused."""
+    try:
+        check_number("nice", value)
+    except ValueError as error:
+        raise UsageError(f"nice {value}: {error}") from None
+    return _on_waiting(
+        ctx, ref, "change", lambda job: ctx.slurm.update(job.number, {"Nice": str(value)}), f"nice is {value} now"
+    )
+
+
+def set_limits(ctx: Context, ref: str, *, memory: int | None, time: str | None) -> Changed:
+    """Change what a waiting job asks for. memory: bytes; time: a Slurm time limit.
+
+    Raises UsageError, NotFound, SubmissionRefused (it would not fit), ChangeRefused, SlurmUnreachable.
+    """
+    if memory is None and time is None:
+        raise UsageError("nothing to set", hint="gpuq set TAG --mem 28G, or --time 8:00:00")
+    target, job = _changeable(ctx, ref, "change")
+    if job.phase is not Phase.WAITING:
+        raise ChangeRefused(
+            f"{target.name} is {job.state}; memory and time limit can be changed only while a job waits",
+            hint=f"gpuq cancel {ref}, then: gpuq resubmit {ref} --mem …",
+        )
+    partitions, nodes = ctx.slurm.offer()
+    partition = choose_partition(job.partition.split(",")[0], partitions)
+    known = Settings(memory=memory or job.memory, cpus=job.cpus, time=time)
+    fitted = fit(known, gpu=job.has_gpu, hold=False, partition=partition, nodes=nodes)
+    changes, words = {}, []
+    if memory is not None:
+        # scontrol takes plain megabytes here: `28G` is "Invalid MinMemoryNode value"
+        changes["MinMemoryNode"] = str(slurm_megabytes(memory))
+        words.append(f"memory is {format_size(memory)} now")
+    limit = fitted.request.time_limit
+    if limit is not None:
+        changes["TimeLimit"] = slurm_time(limit)
+        words.append(f"time limit is {slurm_time(limit)} now")
+    for note in fitted.notes:
+        ctx.say(f"note: {note}")
+    ctx.slurm.update(job.number, changes)
+    if target.record is not None:
+        with ctx.ledger.changing(target.record) as current:
+            request = msgspec.structs.replace(
+                current.request,
+                memory=memory if memory is not None else current.request.memory,
+                time_limit=limit if limit is not None else current.request.time_limit,
+            )
+            ctx.ledger.save(msgspec.structs.replace(current, request=request))
+    return _changed(ref, target, job, ", ".join(words))
+
+
+def _on_waiting(ctx: Context, ref: str, verb: str, act: Callable[[Job], None], done: str) -> Changed:
+    target, job = _changeable(ctx, ref, verb)
+    if job.phase is not Phase.WAITING:
+        raise ChangeRefused(
+            f"{target.name} is {job.state}; only a waiting job can be {done.split()[0]}", hint="gpuq queue"
+        )
+    act(job)
+    return _changed(ref, target, job, done)
+
+
+def _changeable(ctx: Context, ref: str, verb: str) -> tuple[Target, Job]:
+    """The target and its job, when there is one that has not ended and it is the caller's own."""
+    if is_job_id(ref) and "_" in ref:
+        raise UsageError(f"{ref} is one task of an array, and gpuq changes whole jobs", hint="scancel, scontrol")
+    settle_if_possible(ctx)
+    target = resolve(ctx, ref)
+    record, job = target.record, target.job
+    if job is None or job.phase is Phase.ENDED:
+        ended = record.ended if record is not None else None
+        if record is not None and record.ended is None and record.job_id is None:
+            raise ChangeRefused(f"{record.name} is still being submitted", hint=f"gpuq status {record.tag}")
+        how = f" as {ended.outcome.value}" if ended else f" as {job.state}" if job else ""
+        raise ChangeRefused(f"{target.name} has ended already{how}; there is nothing to {verb}")
+    if job.uid != ctx.caller.uid:
+        raise ChangeRefused(
+            f"job {job.id} ({job.name}) is {job.user}'s; gpuq changes only your own jobs",
+            hint="with the right to do so, use Slurm's own scancel or scontrol",
+        )
+    _others(ctx, record)
+    return target, job
+
+
+def _others(ctx: Context, record: Record | None) -> None:
+    """A TAG means its latest attempt; say so when earlier ones are open too."""
+    if record is None:
+        return
+    others = [e for e in ctx.ledger.open_entries() if e.tag == record.tag and e.attempt != record.attempt]
+    if others:
+        jobs = [str(ctx.ledger.read(e.tag, e.attempt).job_id) for e in others]
+        ctx.say(f"note: this is about {record.name}; other attempts of it are open too: jobs {', '.join(jobs)}")
+
+
+def _changed(ref: str, target: Target, job: Job, done: str) -> Changed:
+    return Changed(
+        ref=ref,
+        tag=target.record.tag if target.record else job.name,
+        attempt=target.record.attempt if target.record else None,
+        job_id=job.id,
+        done=done,
+    )

@@ -1,0 +1,147 @@
+"""What a person means by TAG or JOB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from gpuq.core.attempt import Record, read_comment
+from gpuq.core.job import Job
+from gpuq.core.tag import check_tag, is_job_id
+from gpuq.errors import NotFound, UsageError
+from gpuq.usecases.context import Context
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a reference was resolved to: an attempt, a job, or (usually) both."""
+
+    text: str
+    record: Record | None
+    job: Job | None
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        if self.record is not None:
+            suffix = "" if self.record.job_id is None else f" (job {self.record.job_id})"
+            return self.record.name + suffix
+        return f"job {self.job.id} ({self.job.name})" if self.job else self.text
+
+
+def tag_of(ctx: Context, text: str) -> str:
+    """`text` as the TAG of a run. Raises UsageError, with the TAG meant where a path was given."""
+    try:
+        return check_tag(text)
+    except ValueError as error:
+        raise UsageError(str(error), hint=meant_tag(ctx, text)) from None
+
+
+def require_run(ctx: Context, text: str) -> str:
+    """`text` as the TAG of a run that exists. Raises UsageError or NotFound."""
+    tag = tag_of(ctx, text)
+    if not ctx.ledger.run_dir(tag).is_dir():
+        near = _nearest(tag, ctx.ledger.tags())
+        raise NotFound(
+            f"there is no run {tag}: {ctx.ledger.run_dir(tag)} is not a directory",
+            hint=meant_tag(ctx, text) or (f"did you mean {near}?" if near else "gpuq status lists the runs"),
+        )
+    return tag
+
+
+def resolve(ctx: Context, text: str, *, live: bool = True) -> Target:
+    """A job id, or a TAG (its latest attempt). live: also ask Slurm for the job's row now.
+
+    Raises UsageError, NotFound, and what Slurm raises.
+    """
+    if is_job_id(text):
+        return _by_job(ctx, text)
+    tag = require_run(ctx, text)
+    record = ctx.ledger.latest(tag)
+    if record is None:
+        raise NotFound(f"run {tag} has no attempt yet", hint=f"gpuq submit {tag}")
+    return Target(text, record, job_of(ctx, record) if live and record.ended is None else None)
+
+
+def job_of(ctx: Context, record: Record) -> Job | None:
+    """The row of an attempt's job now; None where this controller does not have it."""
+    if record.job_id is None or record.controller != ctx.controller:
+        return None
+    job = ctx.slurm.job(record.job_id)
+    return job if job is not None and belongs(record, job) else None
+
+
+def belongs(record: Record, job: Job) -> bool:
+    """True when `job` is the attempt's own, and not another that was given the same id after a lost state."""
+    mark = read_comment(job.comment)
+    if mark is not None:
+        return mark == (record.attempt, record.token)
+    # Somebody (a plugin of the site, `scontrol update`) took our comment away.
+    same = (job.number, job.uid, job.name) == (record.job_id, record.uid, record.tag)
+    return same and job.submit is not None and record.submitted is not None and job.submit >= record.submitted
+
+
+def current_record(ctx: Context, record: Record) -> Record:
+    """The record as it is on disk now. Raises NotFound when the attempt was never accepted and is gone."""
+    found = next((r for r in ctx.ledger.records(record.tag) if r.token == record.token), None)
+    if found is None:
+        raise NotFound(f"{record.name} was never accepted by Slurm", hint=f"gpuq submit {record.tag}")
+    return found
+
+
+def can_see_end(ctx: Context, record: Record) -> bool:
+    """True where commands of this caller, with this controller, will learn how an open attempt ends."""
+    return record.controller == ctx.controller and record.uid == ctx.caller.uid
+
+
+def whose(ctx: Context, record: Record) -> str:
+    """Why `can_see_end` is false, for a person."""
+    if record.controller != ctx.controller:
+        return f"it was submitted to another controller (SLURM_CONF={record.controller})"
+    return f"it is {record.user}'s"
+
+
+def _by_job(ctx: Context, text: str) -> Target:
+    number = int(text.split("_", 1)[0])
+    job = ctx.slurm.job(number)
+    if job is not None:
+        return Target(text, record_of(ctx, job), job)
+    record = ctx.ledger.by_job(number)
+    if record is None:
+        raise NotFound(
+            f"job {text} is known neither to Slurm nor to any record below {ctx.ledger.root}", hint="gpuq queue --all"
+        )
+    return Target(text, record, None)
+
+
+def record_of(ctx: Context, job: Job) -> Record | None:
+    """The record of a job, when gpuq submitted it from this project."""
+    mark = read_comment(job.comment)
+    if mark is None:
+        found = ctx.ledger.by_job(job.number)
+        return found if found is not None and belongs(found, job) else None
+    try:
+        tag = check_tag(job.name)
+    except ValueError:
+        return None
+    if not ctx.ledger.path(tag, mark[0], "json").exists():
+        return None
+    record = ctx.ledger.read(tag, mark[0])
+    return record if record.token == mark[1] else None
+
+
+def meant_tag(ctx: Context, text: str) -> str:
+    """Shells complete paths; tell the TAG of a path that lies in the runs root."""
+    try:
+        inside = Path(text).absolute().relative_to(ctx.ledger.root)
+    except ValueError:
+        return ""
+    parts = inside.parent if inside.name == "job.sh" else inside
+    return f"the TAG of that path is {parts.as_posix()}" if parts.parts and ".." not in parts.parts else ""
+
+
+def _nearest(tag: str, known: list[str]) -> str:
+    import difflib  # only for somebody who mistyped
+
+    close = difflib.get_close_matches(tag, known, n=1)
+    return close[0] if close else ""

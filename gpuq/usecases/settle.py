@@ -1,0 +1,232 @@
+"""Bring the records up to date with Slurm: find submissions whose submitter died, and write down how attempts ended.
+
+Every command that talks to Slurm does this first, so that an outcome is written by whichever command sees the end
+first, once, before Slurm forgets the job.
+"""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import msgspec
+
+from gpuq.adapters.ledger import Claim, Entry
+from gpuq.core.attempt import Ended, Outcome, Record, ResultFile, judge, read_comment
+from gpuq.core.job import Job, JobEnd, Phase, gpu_count
+from gpuq.errors import LedgerError
+from gpuq.usecases.context import Context
+from gpuq.usecases.refs import belongs
+
+PATIENCE = datetime.timedelta(seconds=10)
+"""How long a submission may be unknown to a controller that answers before it counts as never made. A request that
+had reached the controller is worked on before one that came seconds later is answered."""
+
+_FEW = 3
+"""Up to so many attempts are asked for one by one, which costs the same however long the queue is."""
+
+
+def settle(ctx: Context, *, tag: str | None = None, jobs: list[Job] | None = None) -> list[Record]:
+    """Update the open attempts (of one run, or of all) and return those that turn out to have ended.
+
+    jobs: rows of the caller, ended ones included, when the caller has just read them; read here otherwise, and not
+    at all when nothing is open. Raises SlurmUnreachable, SlurmAnswerError (nothing is changed then); LedgerError
+    for a record that cannot be read or written, after all others were seen to.
+    """
+    entries = [entry for entry in ctx.ledger.open_entries() if tag is None or entry.tag == tag]
+    if tag is not None:
+        known = {entry.token for entry in entries}
+        entries += [
+            Entry(record.token, record.tag, record.attempt)
+            for record in ctx.ledger.records(tag)
+            if record.ended is None and record.token not in known
+        ]
+    before, broken = [], []
+    for entry in entries:
+        try:
+            before.append((entry, _read(ctx, entry)))
+        except LedgerError as error:
+            broken.append(error)
+    mine = [(e, r) for e, r in before if r is None or (r.uid == ctx.caller.uid and r.controller == ctx.controller)]
+    ended = []
+    if mine:
+        jobs = _jobs(ctx, [record for _, record in mine], jobs)
+        marks = {mark[1]: job for job in jobs if (mark := read_comment(job.comment))}
+        for entry, record in mine:
+            row = marks.get(entry.token)
+            if row is None and record is not None:
+                row = next((job for job in jobs if belongs(record, job)), None)
+            try:
+                done = _settle_one(ctx, entry, record, row)
+            except LedgerError as error:
+                broken.append(error)
+            else:
+                if done is not None:
+                    ended.append(done)
+    if broken:
+        raise broken[0]
+    return ended
+
+
+def settle_if_possible(ctx: Context, *, tag: str | None = None, jobs: list[Job] | None = None) -> None:
+    """`settle` for commands that can do without: where a record cannot be read or written (a full disk, a read-only
+    file system) they say so and go on with what there is."""
+    try:
+        settle(ctx, tag=tag, jobs=jobs)
+    except LedgerError as error:
+        ctx.say(f"warning: not every record could be brought up to date: {error.message}")
+
+
+def repair(ctx: Context) -> None:
+    """Look after submissions whose submitter died. Usually there are none, and Slurm is not asked."""
+    for entry in ctx.ledger.open_entries():
+        try:
+            record = _read(ctx, entry)
+        except LedgerError:
+            continue
+        if record is None or record.job_id is None:
+            settle_if_possible(ctx)
+            return
+
+
+def _read(ctx: Context, entry: Entry) -> Record | None:
+    try:
+        record = ctx.ledger.read(entry.tag, entry.attempt)
+    except LedgerError:
+        if ctx.ledger.path(entry.tag, entry.attempt, "json").exists():
+            raise
+        return None
+    return record if record.token == entry.token else None
+
+
+def _jobs(ctx: Context, records: list[Record | None], jobs: list[Job] | None) -> list[Job]:
+    """The rows of the queue among which those of `records` are."""
+    if jobs is not None:
+        return jobs
+    numbers = [record.job_id for record in records if record is not None]
+    if len(numbers) <= _FEW and None not in numbers:
+        return [job for number in numbers if number is not None and (job := ctx.slurm.job(number)) is not None]
+    return ctx.slurm.jobs(uid=ctx.caller.uid, ended=True)
+
+
+def _settle_one(ctx: Context, entry: Entry, seen: Record | None, row: Job | None) -> Record | None:
+    if seen is not None and seen.job_id is not None and row is not None and row.phase is not Phase.ENDED:
+        return None  # the usual case: it waits or runs
+    claim = ctx.ledger.claim(entry.token, entry.tag, entry.attempt, wait=False)
+    if claim is None:
+        return None  # its submission is under way, or another command is at it
+    try:
+        now = _read(ctx, entry)
+        if now is None:
+            claim.forget()  # died before the record was written: nothing was submitted
+            return None
+        if now.ended is not None:
+            claim.forget()
+            return now
+        if seen is None or now.job_id != seen.job_id:
+            return None  # changed since Slurm was asked; the next command looks again
+        if now.job_id is None:
+            return _repair(ctx, now, claim, row)
+        return record_end(ctx, now, claim, row)
+    finally:
+        claim.close()
+
+
+def _repair(ctx: Context, record: Record, claim: Claim, row: Job | None) -> Record | None:
+    """Whoever submitted this attempt died before writing the job id down."""
+    if row is None:
+        if ctx.ledger.path(record.tag, record.attempt, "out").exists():
+            return _lost(ctx, record, claim, "it left a log, but its submitter died and Slurm no longer knows the job")
+        if ctx.clock.now() - record.reserved > PATIENCE:
+            ctx.ledger.drop(record, claim)
+            ctx.say(f"note: {record.name} was never accepted by Slurm; its number is free again")
+        return None
+    adopted = msgspec.structs.replace(record, job_id=row.number, submitted=row.submit)
+    ctx.ledger.save(adopted)
+    ctx.say(f"note: {record.name} had been accepted as job {row.number}; its record is complete now")
+    if row.phase is not Phase.ENDED and gpu_count(row.gres) != int(record.request.gpu):
+        # what its submitter would have found
+        ctx.slurm.cancel(row.number)
+        ctx.ledger.save(msgspec.structs.replace(adopted, cancelled_by="gpuq: Slurm did not give it what it asked for"))
+        ctx.say(f"warning: job {row.number} had not got its one GPU (or one too many); it was cancelled")
+    return record_end(ctx, adopted, claim, row) if row.phase is Phase.ENDED else None
+
+
+def record_end(ctx: Context, record: Record, claim: Claim, row: Job | None) -> Record | None:
+    """Write down how an attempt ended; None when it has not. The caller holds the claim."""
+    assert record.job_id is not None  # noqa: S101 - only such are handed in
+    if row is not None:
+        if row.phase is not Phase.ENDED:
+            return None
+        end: JobEnd | None = ctx.slurm.end_of(row)
+    else:
+        end = ctx.slurm.finished(
+            record.job_id, uid=record.uid, name=record.tag, since=record.submitted or record.reserved
+        )
+        if end is not None and _is_later(ctx, record, end):
+            end = None
+    if end is None:
+        return _lost(ctx, record, claim, "Slurm no longer knows the job and left no record of it")
+    outcome, notes = judge(end, find_results(ctx, record), str(Path(record.log).parent))
+    if outcome is Outcome.CANCELLED and record.cancelled_by:
+        notes = (*notes, f"cancelled by {record.cancelled_by}")
+    ended = Ended(
+        outcome=outcome,
+        state=end.state,
+        reason=end.reason,
+        exit_code=end.exit_code,
+        signal=end.signal,
+        start=end.start,
+        end=end.end,
+        restarts=end.restarts,
+        source=end.source,
+        notes=notes,
+        score=_score(ctx, record) if outcome is Outcome.SUCCEEDED else None,
+        recorded=ctx.clock.now(),
+    )
+    return _close(ctx, record, claim, ended)
+
+
+def _is_later(ctx: Context, record: Record, end: JobEnd) -> bool:
+    """True when this is the end of a later attempt, which was given the same job id after Slurm's state was lost."""
+    later = [r for r in ctx.ledger.records(record.tag) if r.attempt > record.attempt and r.job_id == record.job_id]
+    return any(end.end is not None and r.submitted is not None and end.end >= r.submitted for r in later)
+
+
+def _lost(ctx: Context, record: Record, claim: Claim, note: str) -> Record:
+    ended = Ended(outcome=Outcome.LOST, state="", source="none", notes=(note,), recorded=ctx.clock.now())
+    return _close(ctx, record, claim, ended)
+
+
+def _close(ctx: Context, record: Record, claim: Claim, ended: Ended) -> Record:
+    done = msgspec.structs.replace(record, ended=ended)
+    ctx.ledger.save(done)
+    claim.forget()
+    return done
+
+
+def find_results(ctx: Context, record: Record) -> list[ResultFile]:
+    """The promised results of an attempt, as they are on disk now."""
+    found = []
+    for name in record.request.results:
+        try:
+            seconds = (ctx.ledger.run_dir(record.tag) / name).stat().st_mtime
+        except OSError:
+            found.append(ResultFile(name=name, modified=None))
+        else:
+            found.append(ResultFile(name=name, modified=datetime.datetime.fromtimestamp(seconds, datetime.UTC)))
+    return found
+
+
+def _score(ctx: Context, record: Record) -> float | None:
+    """The number that the request's `score` points at; None where there is none."""
+    if record.request.score is None:
+        return None
+    name, _, keys = record.request.score.partition(":")
+    try:
+        value = msgspec.json.decode((ctx.ledger.run_dir(record.tag) / name).read_bytes())
+        for key in keys.split("."):
+            value = value[int(key)] if isinstance(value, list) else value[key]
+    except (OSError, msgspec.MsgspecError, LookupError, TypeError, ValueError):
+        return None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,144 @@
+"""What was tried and how it ended: the runs and their attempts, from the records."""
+
+from __future__ import annotations
+
+import datetime
+
+import msgspec
+
+from gpuq.core.attempt import Record
+from gpuq.core.job import Job
+from gpuq.core.reason import reason_words
+from gpuq.errors import LedgerError
+from gpuq.usecases.context import Context
+from gpuq.usecases.refs import job_of, require_run, resolve
+from gpuq.usecases.settle import settle_if_possible
+
+
+class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt for a reader. Sizes in bytes, durations in seconds, times aware."""
+
+    tag: str
+    attempt: int
+    job_id: int | None
+    outcome: str | None
+    """None while it has not ended."""
+    state: str
+    """Slurm's state now, or its last one; SUBMITTING while Slurm is not known to have it."""
+    reason: str
+    reason_words: str
+    exit_code: int | None
+    signal: int | None
+    score: float | None
+    submitted: datetime.datetime | None
+    start: datetime.datetime | None
+    end: datetime.datetime | None
+    elapsed: int | None
+    restarts: int
+    memory: int
+    cpus: int
+    gpu: bool
+    time_limit: int | None
+    dependencies: tuple[str, ...]
+    notes: tuple[str, ...]
+    log: str
+    script: str
+    git_commit: str | None
+    git_dirty: bool | None
+    key: str | None
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A run and its attempts, ascending (only the latest one in an overview)."""
+
+    tag: str
+    attempts: tuple[AttemptView, ...]
+
+
+def overview(ctx: Context) -> list[RunView]:
+    """Every run with its latest attempt."""
+    settle_if_possible(ctx)
+    rows: dict[str, Job] | None = None
+    runs = []
+    for tag in ctx.ledger.tags():
+        try:
+            record = ctx.ledger.latest(tag)
+        except LedgerError as error:  # of one run; the others are shown all the same
+            ctx.say(f"warning: {error.message}")
+            continue
+        if record is not None and record.ended is None and rows is None:
+            rows = {job.comment.strip(): job for job in ctx.slurm.jobs(uid=ctx.caller.uid)}
+        runs.append(
+            RunView(tag=tag, attempts=() if record is None else (view(record, (rows or {}).get(record.comment)),))
+        )
+    return runs
+
+
+def status(ctx: Context, ref: str) -> RunView:
+    """One run with all its attempts, or the one attempt that a job id names. Its cost does not grow with the queue.
+
+    Raises UsageError, NotFound.
+    """
+    from gpuq.core.tag import is_job_id
+
+    if is_job_id(ref):
+        target = resolve(ctx, ref)
+        if target.record is None:
+            from gpuq.errors import NotFound
+
+            raise NotFound(
+                f"{target.name} was not submitted by gpuq from this project", hint=f"scontrol show job {ref}"
+            )
+        settle_if_possible(ctx, tag=target.record.tag)
+        record = ctx.ledger.read(target.record.tag, target.record.attempt)
+        return RunView(tag=record.tag, attempts=(view(record, target.job),))
+    tag = require_run(ctx, ref)
+    settle_if_possible(ctx, tag=tag)
+    return RunView(tag=tag, attempts=tuple(view(record, _row(ctx, record)) for record in ctx.ledger.records(tag)))
+
+
+def _row(ctx: Context, record: Record) -> Job | None:
+    return job_of(ctx, record) if record.ended is None else None
+
+
+def view(record: Record, job: Job | None) -> AttemptView:
+    """A record, with the job's row as it is now where it has not ended."""
+    ended = record.ended
+    if ended is not None:
+        state, reason = ended.state or "UNKNOWN", ended.reason
+        start, end = ended.start, ended.end
+        elapsed = int((end - start).total_seconds()) if start and end else None
+    elif job is not None:
+        state, reason, start, end = job.state, job.reason, job.start, None
+        elapsed = job.elapsed
+    else:
+        state = "SUBMITTING" if record.job_id is None else "UNKNOWN"
+        reason, start, end, elapsed = "", None, None, None
+    return AttemptView(
+        tag=record.tag,
+        attempt=record.attempt,
+        job_id=record.job_id,
+        outcome=ended.outcome.value if ended else None,
+        state=state,
+        reason=reason,
+        reason_words=reason_words(reason) if not ended else "",
+        exit_code=ended.exit_code if ended else None,
+        signal=ended.signal if ended else None,
+        score=ended.score if ended else None,
+        submitted=record.submitted,
+        start=start,
+        end=end,
+        elapsed=elapsed,
+        restarts=ended.restarts if ended else 0,
+        memory=record.request.memory,
+        cpus=record.request.cpus,
+        gpu=record.request.gpu,
+        time_limit=record.request.time_limit,
+        dependencies=record.dependencies,
+        notes=ended.notes if ended else (),
+        log=record.log,
+        script=record.script,
+        git_commit=record.git_commit,
+        git_dirty=record.git_dirty,
+        key=record.key,
+    )

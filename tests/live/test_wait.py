@@ -1,0 +1,91 @@
+"""`gpuq wait` on a real Slurm."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.embedded import Embedded
+from tests.gpuq_cli import Project, foreign_job
+
+
+def test_exit_codes_and_what_is_told(slurm_shared: Embedded, project: Project) -> None:
+    project.run("good")
+    project.run("bad", "exit 7")
+    job = project.submit("good")
+    project.submit("bad")
+    ran = project.gpuq("wait", "good", "bad", "--json", "--timeout", "60").exits(20)
+    assert ran.json["schema"] == "gpuq.wait/1"
+    assert ran.json["exit_code"] == 20
+    assert [(one["ref"], one["outcome"], one["exit_code"]) for one in ran.json["results"]] == [
+        ("good", "SUCCEEDED", 0),
+        ("bad", "FAILED", 20),
+    ]
+    assert project.gpuq("wait", "good").ok().stdout == f"good attempt 1 (job {job}): SUCCEEDED\n"
+    assert "exit code 7" in project.gpuq("wait", "bad").exits(20).stdout
+
+
+def test_any_returns_with_the_first(slurm_shared: Embedded, project: Project) -> None:
+    project.run("long", "sleep 600")
+    project.run("short")
+    project.submit("long", "--hold")
+    project.submit("short")
+    ran = project.gpuq("wait", "long", "short", "--any", "--timeout", "60", "--json").ok()
+    assert [one["outcome"] for one in ran.json["results"]] == [None, "SUCCEEDED"]
+
+
+def test_the_time_is_over(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a", "sleep 600")
+    project.submit("a", "--hold")
+    ran = project.gpuq("wait", "a", "--timeout", "0.3").exits(27)
+    assert "held; it starts after: gpuq release a" in ran.stderr
+    assert "not ended" in ran.stdout
+    assert "PENDING" in ran.stdout
+    ran = project.gpuq("wait", "a", "--any", "--timeout", "0").exits(27)
+
+
+def test_a_job_that_can_never_start_is_not_waited_for(slurm_shared: Embedded, project: Project) -> None:
+    project.run("b")
+    bad = slurm_shared.sbatch("exit 1")
+    slurm_shared.wait_state(bad, "FAILED")
+    never = slurm_shared.sbatch("true", f"--dependency=afterok:{bad}")
+    ran = project.gpuq("wait", str(never)).exits(27)
+    assert "will never run" in ran.stdout
+    assert f"gpuq cancel {never}" in ran.stdout
+
+
+def test_jobs_that_gpuq_did_not_submit(slurm_shared: Embedded, project: Project) -> None:
+    good = slurm_shared.sbatch("sleep 0.5")
+    bad = slurm_shared.sbatch("exit 9")
+    ran = project.gpuq("wait", str(good), str(bad), "--timeout", "60", "--json").exits(20)
+    assert [(one["outcome"], one["attempt"]) for one in ran.json["results"]] == [("SUCCEEDED", None), ("FAILED", None)]
+    array = slurm_shared.sbatch("exit $((SLURM_ARRAY_TASK_ID - 1))", "--array=1-2")
+    assert project.gpuq("wait", str(array), "--timeout", "60").code in {0, 20}
+    assert "999999" in project.gpuq("wait", "999999").exits(6).stderr
+
+
+def test_somebody_elses_job(slurm_shared: Embedded, project: Project) -> None:
+    foreign = foreign_job(slurm_shared, "--output=/dev/null")
+    project.gpuq("wait", str(foreign), "--timeout", "60").ok()
+
+
+def test_waiting_for_the_end_of_a_cancelled_one(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a", "sleep 600")
+    job = project.submit("a")
+    slurm_shared.wait_state(job, "RUNNING")
+    process = project.start("wait", "a", "--timeout", "60")
+    slurm_shared.must("scancel", str(job))
+    ran = project.finish(process)
+    assert ran.code == 23, ran
+
+
+def test_ctrl_c(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a")
+    project.submit("a", "--hold")
+    process = project.start("wait", "a")
+    assert process.stderr is not None
+    assert "gpuq release a" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    ran = project.finish(process)
+    assert ran.code == 130
+    assert "Traceback" not in ran.stderr
+    assert slurm_shared.must("squeue", "-h", "-o", "%T").strip() == "PENDING"
