@@ -1,11 +1,13 @@
-"""What gpuq costs over Slurm's own commands: `gpuq submit` over `sbatch`, `gpuq queue` over `squeue`.
+"""What gpuq costs over Slurm's own commands, with queues of different lengths.
 
-All are measured in one run, in turns, so that whatever else the machine does hits them alike. Absolute times hold only
-for the machine they were taken on; the difference and the ratio are what to look at.
+`gpuq submit` over a bare `sbatch` with the same flags, `gpuq queue` over `squeue`, `gpuq status TAG` over
+`squeue --jobs ID`, and the start-up of the interpreter and of `gpuq --help` beside them. All are measured in one run,
+in turns, so that whatever else the machine does hits them alike. Absolute times hold only for the machine they were
+taken on; the difference and the ratio are what to look at.
 
-    python benchmarks/overhead.py [--rounds 30] [--jobs 10]
+    python benchmarks/overhead.py [--rounds 20] [--jobs 10 2000 10000]
 
-Starts an embedded Slurm of its own and takes it down again.
+Starts an embedded Slurm of its own and takes it down again. Filling the queue takes about 4 ms a job.
 """
 
 from __future__ import annotations
@@ -19,87 +21,101 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from gpuq.usecases import local
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measure and print a table for each length of the queue."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=30, help="how often each command is timed")
-    parser.add_argument("--jobs", type=int, default=10, help="how many held jobs are in the queue meanwhile")
+    parser.add_argument("--rounds", type=int, default=20, help="how often each command is timed")
+    parser.add_argument(
+        "--jobs", type=int, nargs="+", default=[10], help="how many held jobs are in the queue meanwhile"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="gq", dir="/tmp") as name:
         base = Path(name)
         local.up(base / "slurm", say=_say)
         try:
-            _measure(base, options.rounds, options.jobs)
+            bench = Bench(base)
+            for jobs in sorted(options.jobs):
+                bench.fill(jobs)
+                bench.measure(options.rounds)
         finally:
             local.down(base / "slurm", cancel=True)
 
 
-def _measure(base: Path, rounds: int, jobs: int) -> None:
-    project = base / "project"
-    run = project / "runs" / "bench"
-    run.mkdir(parents=True)
-    (project / "gpuq.toml").touch()
-    script = run / "job.sh"
-    script.write_text("#!/bin/bash\ntrue\n")
-    script.chmod(0o755)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("GPUQ_", "SLURM_", "SBATCH_"))}
-    env = kept | local.environment(base / "slurm")
-    gpuq = shutil.which("gpuq", path=str(Path(sys.executable).parent)) or "gpuq"
+class Bench:
+    """A project with one run, and a queue that only grows."""
 
-    def timed(argv: list[str]) -> tuple[float, str]:
+    def __init__(self, base: Path) -> None:
+        self.project = base / "project"
+        run = self.project / "runs" / "bench"
+        run.mkdir(parents=True)
+        (self.project / "gpuq.toml").touch()
+        script = run / "job.sh"
+        script.write_text("#!/bin/bash\ntrue\n")
+        script.chmod(0o755)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("GPUQ_", "SLURM_", "SBATCH_"))}
+        self.env = kept | local.environment(base / "slurm")
+        self.gpuq = shutil.which("gpuq", path=str(Path(sys.executable).parent)) or "gpuq"
+        asked = self.timed([self.gpuq, "submit", "bench", "--hold", "--dry-run"])[1]
+        self.sbatch = [word for word in shlex.split(asked) if not word.startswith(("--comment", "--output"))]
+        self.sbatch[-1:] = [f"--output={base}/bare.out", str(script)]
+        self.filled = 0
+        self.first = self.timed([self.gpuq, "submit", "bench", "--hold", "--parsable"])[1].strip()
+
+    def timed(self, argv: list[str]) -> tuple[float, str]:
+        """(milliseconds, standard output) of one command that must succeed."""
         started = time.perf_counter()
-        done = subprocess.run(argv, env=env, cwd=project, capture_output=True, text=True, check=False)
-        seconds = time.perf_counter() - started
+        done = subprocess.run(argv, env=self.env, cwd=self.project, capture_output=True, text=True, check=False)
+        milliseconds = (time.perf_counter() - started) * 1e3
         if done.returncode:
             raise SystemExit(f"{shlex.join(argv)} failed: {done.stderr}")
-        return seconds * 1e3, done.stdout
+        return milliseconds, done.stdout
 
-    asked = timed([gpuq, "submit", "bench", "--hold", "--dry-run"])[1]
-    sbatch = [word for word in shlex.split(asked) if not word.startswith(("--comment", "--output"))]
-    sbatch[-1:] = [f"--output={base}/bare.out", str(script)]
-    for _ in range(jobs):
-        timed(sbatch)
+    def fill(self, jobs: int) -> None:
+        """Submit held jobs until there are `jobs` of them."""
+        more = max(0, jobs - self.filled)
+        _say(f"filling the queue with {more} held jobs")
+        line = shlex.join(self.sbatch)
+        subprocess.run(
+            ["bash", "-ec", f"for ((n = 0; n < {more}; n++)); do {line} >/dev/null; done"], env=self.env, check=True
+        )
+        self.filled += more
 
-    def cancel_bench() -> None:
-        subprocess.run(["scancel", "--name=bench", "--state=PENDING"], env=env, check=True)
-        for _ in range(jobs):
-            timed(sbatch)
-
-    commands: dict[str, list[str]] = {
-        "true": ["true"],
-        "python -c pass": [sys.executable, "-c", "pass"],
-        "sbatch": sbatch,
-        "gpuq submit": [gpuq, "submit", "bench", "--hold"],
-        "squeue": ["squeue"],
-        "gpuq queue": [gpuq, "queue"],
-        "gpuq --help": [gpuq, "--help"],
-    }
-    times: dict[str, list[float]] = {name: [] for name in commands}
-    for number in range(rounds + 1):
-        for label, argv in commands.items():
-            milliseconds = timed(argv)[0]
-            if number:  # the first round fills caches
-                times[label].append(milliseconds)
-        if number % 5 == 4:
-            cancel_bench()
-    _print(times, jobs)
-
-
-def _print(times: dict[str, list[float]], jobs: int) -> None:
-    middle: Callable[[str], float] = lambda name: statistics.median(times[name])  # noqa: E731
-    print(f"wall time in ms, {len(times['sbatch'])} rounds in turns, {jobs} jobs in the queue")
-    for name, values in times.items():
-        cut = statistics.quantiles(values, n=10)
-        print(f"  {name:<16} median {middle(name):7.1f}   p10 {cut[0]:7.1f}   p90 {cut[-1]:7.1f}")
-    for ours, theirs in (("gpuq submit", "sbatch"), ("gpuq queue", "squeue")):
-        more = middle(ours) - middle(theirs)
-        print(f"{ours} over {theirs}: +{more:.1f} ms, {middle(ours) / middle(theirs):.1f} times")
+    def measure(self, rounds: int) -> None:
+        """Time every command, in turns, and print what came of it."""
+        commands: dict[str, list[str]] = {
+            "true": ["true"],
+            "python -c pass": [sys.executable, "-c", "pass"],
+            "gpuq --help": [self.gpuq, "--help"],
+            "sbatch": self.sbatch,
+            "gpuq submit": [self.gpuq, "submit", "bench", "--hold"],
+            "squeue": ["squeue"],
+            "gpuq queue": [self.gpuq, "queue"],
+            "gpuq queue --json": [self.gpuq, "queue", "--json"],
+            "squeue --jobs ID": ["squeue", "--jobs", self.first],
+            "gpuq status JOB": [self.gpuq, "status", self.first],
+        }
+        times: dict[str, list[float]] = {name: [] for name in commands}
+        for number in range(rounds + 1):
+            for label, argv in commands.items():
+                milliseconds = self.timed(argv)[0]
+                if number:  # the first round fills caches
+                    times[label].append(milliseconds)
+        print(f"\nwall time in ms, {rounds} rounds in turns, {self.filled} jobs in the queue")
+        for name, values in times.items():
+            cut = statistics.quantiles(values, n=10)
+            print(f"  {name:<18} median {statistics.median(values):7.1f}   p10 {cut[0]:7.1f}   p90 {cut[-1]:7.1f}")
+        for ours, theirs in (
+            ("gpuq submit", "sbatch"),
+            ("gpuq queue", "squeue"),
+            ("gpuq status JOB", "squeue --jobs ID"),
+        ):
+            mine, other = statistics.median(times[ours]), statistics.median(times[theirs])
+            print(f"{ours} over {theirs}: +{mine - other:.1f} ms, {mine / other:.1f} times")
 
 
 def _say(text: str) -> None:

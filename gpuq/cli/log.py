@@ -7,7 +7,7 @@ import sys
 import click
 
 from gpuq.cli.context import build
-from gpuq.cli.output import emit_json
+from gpuq.cli.output import emit_json, stay
 from gpuq.errors import UsageError
 
 
@@ -43,6 +43,8 @@ def log(ref: str, follow: bool, attempt: int | None, tail: int | None, path: boo
         lines = list(usecase.read(record, tail))
         emit_json("gpuq.log/1", tag=record.tag, attempt=record.attempt, path=record.log, lines=lines)
         return
+    if follow:
+        stay()
     for line in usecase.follow(ctx, record, tail) if follow else usecase.read(record, tail):
         click.echo(line)
         if follow:

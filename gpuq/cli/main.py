@@ -3,7 +3,6 @@
 # Start-up is part of the product: a command's module is imported when that command runs, and not before.
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -45,9 +44,6 @@ class LazyGroup(click.Group):
             return None
         module, _, name = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
-        if not gc.isenabled():  # see gpuq.__main__
-            gc.freeze()
-            gc.enable()
         return command
 
     def resolve_command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -30,12 +31,21 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def stay() -> None:
+    """To be called by a command that may go on for hours: collect garbage after all (see gpuq.__main__)."""
+    gc.enable()
+
+
 def emit_json(schema: str, **fields: Any) -> None:
     """One JSON object on stdout: `{"schema": "gpuq.queue/1", ...}`. Bytes that are no text become U+FFFD."""
     import msgspec
 
-    plain = _no_surrogates(msgspec.to_builtins({"schema": schema, **fields}))
-    click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2).decode())
+    value = {"schema": schema, **fields}
+    try:
+        raw = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        raw = msgspec.json.encode(_no_surrogates(msgspec.to_builtins(value)))
+    click.echo(msgspec.json.format(raw, indent=2))
 
 
 def _no_surrogates(value: Any) -> Any:
@@ -50,6 +60,8 @@ def _no_surrogates(value: Any) -> Any:
 
 def printable(text: str) -> str:
     """`text` in one line: a job name may hold newlines, escape sequences and bytes that are no text."""
+    if text.isprintable():
+        return text
     clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return "".join(c if c.isprintable() else "�" for c in clean)
 
@@ -59,18 +71,26 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, styled: int
 
     No library: see docs/adr/0006-no-table-library.md.
     """
-    cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(_width, column)) for column in zip(headings, *cells, strict=True)]
-    colour = colour_wanted()
-    lines = []
-    for number, row in enumerate([list(headings), *cells]):
-        padded = [cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
-        if colour and number == 0:
-            padded = [click.style(cell, bold=True) for cell in padded]
-        elif colour and styled is not None:
-            padded[styled] = click.style(padded[styled], fg=STYLE.get(row[styled].split(" ", 1)[0]))
-        lines.append("  ".join(padded).rstrip())
-    click.echo("\n".join(lines))
+    columns = [_column(list(column)) for column in zip(headings, *rows, strict=True)]
+    if colour_wanted():
+        for number, column in enumerate(columns):
+            words = column[1:]
+            if number == styled:
+                words = [click.style(cell, fg=STYLE.get(cell.split(" ", 1)[0])) for cell in words]
+            columns[number] = [click.style(column[0], bold=True), *words]
+    click.echo("\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True)))
+
+
+def _column(cells: list[str]) -> list[str]:
+    """`cells`, printable and padded to one width."""
+    if not all(map(str.isprintable, cells)):
+        cells = [printable(cell) for cell in cells]
+    if "".join(cells).isascii():
+        width = max(map(len, cells))
+        return [cell.ljust(width) for cell in cells]
+    widths = [_width(cell) for cell in cells]
+    most = max(widths)
+    return [cell + " " * (most - width) for cell, width in zip(cells, widths, strict=True)]
 
 
 def _width(text: str) -> int:

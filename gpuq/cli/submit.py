@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuq.cli.context import build
-from gpuq.cli.output import emit_json, say
+from gpuq.cli.output import emit_json, say, stay
 from gpuq.cli.values import SIZE, TIME
 from gpuq.core.config import Settings
 from gpuq.core.units import duration_words, format_size
@@ -260,6 +260,7 @@ def _finish(
     if wait_:
         from gpuq.usecases.wait import wait_for
 
+        stay()
         results = wait_for(ctx, [one.record for one in made])
     if as_json:
         objects = [_as_json(one) for one in made]

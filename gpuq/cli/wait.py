@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuq.cli.context import build
-from gpuq.cli.output import emit_json, state
+from gpuq.cli.output import emit_json, state, stay
 
 if TYPE_CHECKING:
     from gpuq.usecases.wait import Waited
@@ -31,6 +31,7 @@ def wait(refs: tuple[str, ...], any_: bool, timeout: float | None, as_json: bool
     from gpuq.usecases.wait import combined_exit_code
     from gpuq.usecases.wait import wait as usecase
 
+    stay()
     results = usecase(build(), list(refs), any_=any_, timeout=timeout)
     code = combined_exit_code(results, any_=any_)
     if as_json:

@@ -7,6 +7,7 @@ COMPLETING may be shown. The sets are closed; a word that is in none of them is 
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from enum import StrEnum
 
@@ -56,21 +57,23 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
+_PHASES = (
+    dict.fromkeys(WAITING, Phase.WAITING)
+    | dict.fromkeys(RUNNING, Phase.RUNNING)
+    | dict.fromkeys(ENDING, Phase.ENDING)
+    | dict.fromkeys(ENDED, Phase.ENDED)
+)
+
+
 def phase_of(state: str) -> Phase:
     """The phase of a state word (`CANCELLED by 1000` counts as CANCELLED). Raises ValueError when unknown."""
-    word = state.split(" ", 1)[0]
-    if word in WAITING:
-        return Phase.WAITING
-    if word in RUNNING:
-        return Phase.RUNNING
-    if word in ENDING:
-        return Phase.ENDING
-    if word in ENDED:
-        return Phase.ENDED
-    raise ValueError(f"{state!r} is not a job state that gpuq knows")
+    phase = _PHASES.get(state) or _PHASES.get(state.split(" ", 1)[0])
+    if phase is None:
+        raise ValueError(f"{state!r} is not a job state that gpuq knows")
+    return phase
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of the queue."""
 
     id: str
@@ -171,6 +174,7 @@ _GPU = re.compile(
 )
 
 
+@functools.lru_cache(maxsize=256)
 def gpu_count(gres: str) -> int:
     """How many GPUs a GRES string names: `gres/gpu:1` (23.02 and later), `gres:gpu:1` (22.05), `gpu:a100:2`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 _WORDS = {
@@ -40,6 +41,7 @@ NEVER = frozenset(
 """Reasons that waiting does not cure."""
 
 
+@functools.lru_cache(maxsize=512)
 def reason_words(reason: str) -> str:
     """A reason for a person; Slurm's own text where gpuq has no better one. Empty when there is none.
 
@@ -57,6 +59,7 @@ def reason_words(reason: str) -> str:
     return _WORDS.get(head, reason)
 
 
+@functools.lru_cache(maxsize=512)
 def never_cures(reason: str) -> bool:
     """True when the job will not start however long one waits, unless somebody changes something."""
     return reason in NEVER or reason.startswith("launch failed requeued held")

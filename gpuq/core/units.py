@@ -7,7 +7,11 @@ Sources: sbatch(1), `--mem` ("Default units are megabytes. Different units can b
 from __future__ import annotations
 
 import datetime
+import functools
 import re
+
+_remembered = functools.lru_cache(maxsize=2048)
+"""A queue of 10,000 jobs has few different limits and sizes."""
 
 KIB = 1024
 MIB = 1024**2
@@ -39,6 +43,7 @@ def slurm_megabytes(size: int) -> int:
     return -(-size // MIB)
 
 
+@_remembered
 def format_size(size: int) -> str:
     """Bytes for a person, at most one decimal: 28G, 1.5G, 900M, 12K, 0."""
     for suffix, unit in (("T", TIB), ("G", GIB), ("M", MIB), ("K", KIB)):
@@ -103,6 +108,7 @@ def _human(text: str) -> int:
     return sum(int(n) * units[u] for n, u in re.findall(r"(\d+)([dhms])", text))
 
 
+@_remembered
 def parse_clock(text: str) -> int | None:
     """A duration as squeue and sinfo print it (`4:05`, `1:02:03`, `7-00:00:00`) in seconds.
 
@@ -125,6 +131,7 @@ def slurm_time(seconds: int) -> str:
     return f"{days}-{clock}" if days else clock
 
 
+@_remembered
 def format_duration(seconds: float) -> str:
     """Seconds for a person, two units at most: 45s, 24m, 1h12m, 2d3h."""
     total = max(0, round(seconds))
@@ -151,6 +158,7 @@ def duration_words(seconds: int) -> str:
     return " ".join(words) or "0 seconds"
 
 
+@_remembered
 def parse_epoch(text: str) -> datetime.datetime | None:
     """A time as the Slurm commands print it under SLURM_TIME_FORMAT=%s, as an aware UTC datetime.
 

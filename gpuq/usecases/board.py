@@ -14,7 +14,7 @@ from gpuq.usecases.context import Context
 from gpuq.usecases.settle import settle_if_possible
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One job of the timetable. Sizes in bytes, durations in seconds, times aware."""
 
     position: int
@@ -67,7 +67,7 @@ def _order(job: Job) -> tuple[int, bool, bool, int, int]:
 
 
 def _row(job: Job, position: int) -> Row:
-    mark = read_comment(job.comment)
+    mark = read_comment(job.comment) if job.comment else None
     waiting = job.phase is Phase.WAITING
     return Row(
         position=position,

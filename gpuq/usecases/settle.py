@@ -22,7 +22,7 @@ PATIENCE = datetime.timedelta(seconds=10)
 """How long a submission may be unknown to a controller that answers before it counts as never made. A request that
 had reached the controller is worked on before one that came seconds later is answered."""
 
-_FEW = 3
+_FEW = 8
 """Up to so many attempts are asked for one by one, which costs the same however long the queue is."""
 
 
@@ -51,7 +51,7 @@ def settle(ctx: Context, *, tag: str | None = None, jobs: list[Job] | None = Non
     ended = []
     if mine:
         jobs = _jobs(ctx, [record for _, record in mine], jobs)
-        marks = {mark[1]: job for job in jobs if (mark := read_comment(job.comment))}
+        marks = {mark[1]: job for job in jobs if job.comment and (mark := read_comment(job.comment))}
         for entry, record in mine:
             row = marks.get(entry.token)
             if row is None and record is not None:

@@ -31,7 +31,8 @@ class SlurmCommands:
         self._outer = environment
         self._env = batch.scrub(environment) | environment_for(location)
         # Seconds since 1970 know no daylight saving (slurm.conf(5) does not say it: any strftime(3) format works).
-        self._read_env = self._env | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+        # UTC makes no difference to them, but a third of squeue's time with 10,000 jobs would go into mktime(3).
+        self._read_env = self._env | {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C"}
 
     # -- reading -----------------------------------------------------------------------------------------------
 
