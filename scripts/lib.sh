@@ -31,6 +31,8 @@ apt_install() {
   local missing
   mapfile -t missing < <(apt_missing "$@")
   ((${#missing[@]})) || return 0
+  ((EUID == 0)) || command -v sudo >/dev/null ||
+    die "these packages are missing, and only root can install them (there is no sudo here): apt-get install ${missing[*]}"
   say "installing with apt: ${missing[*]}"
   (
     # Nothing may be started during the installation: without a slurm.conf slurmd's start fails, on systemd only
@@ -89,7 +91,8 @@ make_venv() {
 
 # The control groups of embedded Slurms: named after their nodes, and those begin with gpuq.
 slurm_cgroups() {
-  find /sys/fs/cgroup -maxdepth 3 -type d \( -name 'slurm_gpuq*' -o -name 'gpuq*_slurmstepd.scope' \) 2>/dev/null | sort
+  # find fails when one goes away under it
+  { find /sys/fs/cgroup -maxdepth 3 -type d \( -name 'slurm_gpuq*' -o -name 'gpuq*_slurmstepd.scope' \) 2>/dev/null || true; } | sort
 }
 
 # sweep_cgroups BEFORE: removes those that are not in BEFORE. Groups outlive their processes, a killed test leaves
