@@ -1,0 +1,111 @@
+"""From what scontrol and `sbatch --test-only` print to what is in use. Pure, like `parse`."""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+from gpuq.core import batch
+from gpuq.core.job import gpu_count
+from gpuq.core.units import MIB, parse_size
+from gpuq.core.usage import Allocation, Estimate, NodeUsage
+from gpuq.errors import SlurmAnswerError
+
+
+def nodes(text: str) -> list[NodeUsage]:
+    """What `scontrol -d show node` printed."""
+    found = []
+    for block in re.split(r"\n(?=NodeName=)", text.strip()):
+        if not block.startswith("NodeName="):
+            if not block or block.startswith("No nodes"):
+                continue
+            raise SlurmAnswerError(f"scontrol printed something that gpuq does not understand: {block[:80]!r}")
+        reason = re.search(r"^\s*Reason=(.*?)(?: \[[^\]]*\])?$", block, re.MULTILINE)
+        facts = block[: reason.start()] if reason else block
+        try:
+            found.append(
+                NodeUsage(
+                    name=_word(facts, "NodeName"),
+                    cpus=int(_word(facts, "CPUTot")),
+                    cpus_used=int(_word(facts, "CPUAlloc")),
+                    memory=int(_word(facts, "RealMemory")) * MIB,
+                    memory_used=int(_word(facts, "AllocMem")) * MIB,
+                    gpus=gpu_count(_word(facts, "Gres")),
+                    gpus_used=_gpus_used(facts),
+                    state=_word(facts, "State"),
+                    reason=reason[1].strip() if reason else "",
+                )
+            )
+        except ValueError as error:
+            raise SlurmAnswerError(f"scontrol printed a node that gpuq does not understand: {error}") from None
+    return found
+
+
+def _word(text: str, key: str) -> str:
+    match = re.search(rf"(?:^|\s){key}=(\S*)", text)
+    if match is None:
+        raise ValueError(f"it has no {key}")
+    return match[1]
+
+
+def _gpus_used(text: str) -> int:
+    match = re.search(r"\sGresUsed=(\S*)", text)
+    return gpu_count(re.sub(r"\([^)]*\)", "", match[1])) if match else 0
+
+
+def allocation(text: str) -> Allocation:
+    """What `scontrol -d show job ID` printed: what a running job has, what a waiting one asks for."""
+    # The name comes first and may hold newlines, and lines that look like Slurm's own.
+    text = text.split("\n   UserId=")[-1]
+    tres = re.findall(r"^   (?:AllocTRES|ReqTRES|TRES)=(cpu=\S*|\S*mem=\S*)", text, re.MULTILINE)
+    values = dict(part.split("=", 1) for part in (tres[-1] if tres else "").split(",") if "=" in part)
+    held = re.findall(r"^   JOB_GRES=(\S+)", text, re.MULTILINE)
+    asked = re.findall(r"^   TresPer(?:Node|Job|Task|Socket)=(\S+)", text, re.MULTILINE)
+    gpus = max((gpu_count(re.sub(r"\([^)]*\)", "", gres)) for gres in [*held, *asked]), default=0)
+    cpus = re.findall(r"\sNumCPUs=(\d+)", text)
+    restarts = re.findall(r"\sRestarts=(\d+)", text)
+    try:
+        return Allocation(
+            cpus=int(values.get("cpu") or (cpus[-1] if cpus else 0)),
+            memory=_size(values.get("mem", "")),
+            gpus=gpus,
+            restarts=int(restarts[-1]) if restarts else 0,
+        )
+    except ValueError as error:
+        raise SlurmAnswerError(f"scontrol printed a job that gpuq does not understand: {error}") from None
+
+
+def _size(text: str) -> int | None:
+    if text in {"", "0"}:
+        return None
+    return int(float(text) * MIB) if re.fullmatch(r"[\d.]+", text) else parse_size(text)
+
+
+def config(text: str) -> dict[str, str]:
+    """What `scontrol show config` printed; `(null)` and empty values are left out."""
+    found = {}
+    for line in text.splitlines():
+        match = re.match(r"(\S+)\s*=\s?(.*)$", line)
+        if match and match[2].strip() not in {"", "(null)", "(null type)"}:
+            found[match[1]] = match[2].strip()
+    return found
+
+
+_START = re.compile(r"Job \d+ to start at (\S+) ")
+
+
+def estimate(ok: bool, stderr: str) -> Estimate:
+    """What `sbatch --test-only` said, all of it on stderr. 25.11 has a stray ` a` after the time."""
+    match = _START.search(stderr)
+    if ok and match:
+        return Estimate(possible=True, start=_moment(match[1]))
+    return Estimate(possible=False, words=batch.slurm_words(stderr) or "no reason given")
+
+
+def _moment(text: str) -> datetime.datetime | None:
+    if text.isdigit():  # SLURM_TIME_FORMAT=%s
+        return datetime.datetime.fromtimestamp(int(text), datetime.UTC)
+    try:
+        return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
+    except ValueError:
+        return None

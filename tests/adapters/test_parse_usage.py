@@ -1,0 +1,102 @@
+"""What scontrol and `sbatch --test-only` print about what is in use, as recorded."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+
+from gpuq.adapters.slurm import parse_usage
+from gpuq.core.units import MIB
+from gpuq.core.usage import Allocation
+from gpuq.errors import SlurmAnswerError
+
+DATA = Path(__file__).parent.parent / "data" / "slurm"
+
+
+def read(release: str, name: str) -> str:
+    return (DATA / release / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("release", ["22.05", "25.11"])
+def test_a_node_in_use(release: str) -> None:
+    (node,) = parse_usage.nodes(read(release, "scontrol-d-show-node"))
+    assert (node.cpus, node.cpus_used, node.gpus, node.gpus_used) == (2, 1, 1, 1)
+    assert node.memory_used in {100 * MIB, 200 * MIB}
+    assert node.memory > node.memory_used
+    assert node.usable
+    assert node.reason == ""
+
+
+def test_a_drained_node_and_its_reason() -> None:
+    (node,) = parse_usage.nodes(read("22.05", "scontrol-d-show-node-drained"))
+    assert not node.usable
+    assert "DRAIN" in node.flags
+    assert node.reason == "two words [x]"
+
+
+@pytest.mark.parametrize(
+    ("state", "usable"),
+    [
+        ("IDLE", True),
+        ("MIXED+PLANNED", True),
+        ("IDLE*", False),
+        ("DOWN*+DRAIN", False),
+        ("IDLE+DRAIN+INVALID_REG", False),
+        ("IDLE+NOT_RESPONDING", False),
+    ],
+)
+def test_states_in_which_nothing_starts(state: str, usable: bool) -> None:
+    text = read("25.11", "scontrol-d-show-node").replace("State=MIXED", f"State={state}")
+    (node,) = parse_usage.nodes(text)
+    assert node.usable is usable
+
+
+@pytest.mark.parametrize(("release", "memory"), [("22.05", 100), ("25.11", 200)])
+def test_what_a_running_job_has_whatever_its_name(release: str, memory: int) -> None:
+    found = parse_usage.allocation(read(release, "scontrol-d-show-job-running"))
+    assert found == Allocation(cpus=1, memory=memory * MIB, gpus=1)
+
+
+def test_what_a_waiting_job_asks_for_with_gpus() -> None:
+    found = parse_usage.allocation(read("22.05", "scontrol-d-show-job-pending"))
+    assert (found.cpus, found.memory, found.gpus) == (1, 100 * MIB, 1)
+
+
+@pytest.mark.parametrize("release", ["22.05", "25.11"])
+def test_the_configuration(release: str) -> None:
+    config = parse_usage.config(read(release, "scontrol-show-config"))
+    assert config["MinJobAge"] == "86400 sec"
+    assert config["ConstrainRAMSpace"] == "yes"
+    assert config["HASH_VAL"].split()[0] in {"Match", "Different"}
+    assert "AuthAltTypes" not in config
+
+
+@pytest.mark.parametrize("release", ["22.05", "25.11"])
+def test_when_slurm_would_start_it(release: str) -> None:
+    found = parse_usage.estimate(True, read(release, "sbatch-test-only"))
+    assert found.possible
+    assert found.start is not None
+    assert found.start.tzinfo is not None
+
+
+def test_an_estimate_in_seconds_since_1970() -> None:
+    line = "sbatch: Job 5 to start at 1795958639 a using 1 processors on nodes n25 in partition gpu"
+    assert parse_usage.estimate(True, line).start == datetime.datetime.fromtimestamp(1795958639, datetime.UTC)
+
+
+def test_what_slurm_would_not_take() -> None:
+    found = parse_usage.estimate(False, read("22.05", "sbatch-test-only-impossible"))
+    assert not found.possible
+    assert "Requested node configuration is not available" in found.words
+
+
+@pytest.mark.parametrize("text", ["nonsense", "NodeName=a CPUTot=x"])
+def test_what_is_not_understood_raises(text: str) -> None:
+    with pytest.raises(SlurmAnswerError):
+        parse_usage.nodes(text)
+
+
+def test_no_nodes_is_an_answer() -> None:
+    assert parse_usage.nodes("No nodes in the system\n") == []
