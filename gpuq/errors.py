@@ -12,7 +12,9 @@
     ├── SlurmAnswerError (7)         Slurm answered something that gpuq does not understand
     ├── LedgerError (8)              a record under runs/ cannot be read or written
     ├── HostError (9)                the host (or the embedded Slurm) cannot be set up
+    ├── DoctorFailure (10)           gpuq doctor found something that keeps jobs from running
     ├── ChangeRefused (11)           Slurm will not change this job (cancel, hold, set ...)
+    ├── OutputError (12)             what gpuq has to say cannot be written to standard output
     └── OutcomeError (20-27)         how an awaited attempt ended, for `gpuq wait` and `--wait`
 
 Exit codes are an interface: one meaning each, carried by the class. The table in the README is generated
@@ -101,11 +103,25 @@ class HostError(GpuqError):
     meaning = "the host or the embedded Slurm could not be set up or torn down"
 
 
+class DoctorFailure(GpuqError):
+    """`gpuq doctor` found a failure; its report is on stdout."""
+
+    exit_code = 10
+    meaning = "`doctor`: something on this host keeps jobs from running, or loses them"
+
+
 class ChangeRefused(GpuqError):
     """Slurm (or gpuq) will not make this change to this job."""
 
     exit_code = 11
     meaning = "a change (cancel, hold, release, top, nice, set) was refused"
+
+
+class OutputError(GpuqError):
+    """Standard output is full or broken. What was asked for was done all the same."""
+
+    exit_code = 12
+    meaning = "standard output could not be written; what was asked for was done all the same"
 
 
 EXIT_OUTCOME = {
@@ -148,7 +164,9 @@ def _exit_codes() -> dict[int, str]:
         SlurmAnswerError,
         LedgerError,
         HostError,
+        DoctorFailure,
         ChangeRefused,
+        OutputError,
     ):
         if cls.exit_code in table:
             raise AssertionError(f"exit code {cls.exit_code} has two meanings")

@@ -14,7 +14,7 @@ PACKAGE = Path(gpuq.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 LONGEST = 400
 """Lines. A module that needs a tour is too big."""
-ONE_DOOR = {"subprocess": "gpuq.adapters.proc", "pyslurm": "", "pynvml": ""}
+ONE_DOOR = {"subprocess": "gpuq.adapters.proc", "pyslurm": "gpuq.adapters.slurm.pyslurm", "pynvml": "gpuq.adapters.gpu"}
 """Packages that one module imports; empty: none does yet."""
 KNOWN = {
     "click": ("gpuq.cli",),

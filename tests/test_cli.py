@@ -14,7 +14,7 @@ import pytest
 
 from gpuq import __version__
 from gpuq.cli.main import COMMANDS, LazyGroup, cli
-from gpuq.cli.output import printable
+from gpuq.cli.output import printable, rewrite
 from tests import DATA
 from tests.fake_slurm import FakeSlurm
 from tests.gpuq_cli import SOURCE, Project
@@ -163,6 +163,9 @@ def test_help_of_a_command_imports_nothing_that_talks_to_slurm_or_reads_processe
         (("submit", "/etc"), "absolute"),
         (("submit", "last"), "keyword"),
         (("log", "a", "--tail", "-1"), "-1"),
+        (("log", "a", "--tail", "9" * 20), "9" * 20),
+        (("submit", "a", "--after", "x" * 300), "is longer than"),
+        (("submit", "a", "--after", "../../x"), "leaves the runs root"),
         (("wait", "a", "--timeout", "-1"), "-1"),
         (("nice", "a", "high"), "high"),
         (("set", "a"), "nothing to set"),
@@ -186,8 +189,15 @@ def test_a_run_that_does_not_exist_is_exit_5_or_6_with_the_nearest(project: Proj
     env = {"PATH": fake.path}
     project.run("dino/lr3e-4")
     assert "did you mean dino/lr3e-4?" in project.gpuq("status", "dino/lr3e4", env=env).exits(6).stderr
-    project.gpuq("submit", "dino/lr3e4", env=env).exits(5)
+    assert "did you mean dino/lr3e-4?" in project.gpuq("submit", "dino/lr3e4", env=env).exits(5).stderr
     assert not (project.runs / "dino" / "lr3e4").exists()
+
+
+def test_outside_of_any_project_it_is_told_what_is_taken_for_one(tmp_path: Path, fake: FakeSlurm) -> None:
+    unmarked = Project(tmp_path / "unmarked", config=None)
+    ran = unmarked.gpuq("status", "a", env={"PATH": fake.path}).exits(6)
+    assert f"{unmarked.root} is taken for the project" in ran.stderr
+    assert "touch gpuq.toml" in ran.stderr
 
 
 # -- no Slurm --------------------------------------------------------------------------------------------------
@@ -246,6 +256,10 @@ def test_what_needs_no_slurm_works_without_one(project: Project) -> None:
         ("[submit\n", "gpuq.toml: "),
         ("[submit]\nmem = 28.5\n", 'like "28G"'),
         ('[project]\nruns = "../elsewhere"\n', "outside the project"),
+        ('[project]\nruns = "a\\u0000b"\n', "[project] runs: must not hold a NUL"),
+        ('[results]\nfiles = ["a", "b\\u0000"]\n', "[results] files: must not hold a NUL"),
+        (f"[submit]\ncpus = {'1' * 5000}\n", "gpuq.toml: "),
+        (f"[submit]\ncpus = {'[' * 5000}\n", "nested too deep"),
     ],
 )
 def test_a_wrong_gpuq_toml_is_exit_3_with_the_cure(project: Project, config: str, says: str) -> None:
@@ -327,6 +341,12 @@ def test_what_cannot_fit_is_refused_with_the_numbers_and_nothing_is_left(
     assert project.listing() == before
 
 
+def test_a_chain_names_the_run_that_is_refused(project: Project, fake: FakeSlurm) -> None:
+    project.run("long", "#SBATCH --time=30-0\ntrue")
+    ran = project.gpuq("chain", "a", "long", env={"PATH": fake.path}).exits(5)
+    assert "gpuq: long: 30-00:00:00 is asked for" in ran.stderr
+
+
 def test_24_00_is_said_to_be_24_minutes(project: Project, fake: FakeSlurm) -> None:
     ran = project.gpuq("submit", "a", "--time", "24:00", env={"PATH": fake.path}).ok()
     assert "24 minutes" in ran.stderr
@@ -382,6 +402,37 @@ def test_a_reader_that_goes_away_is_exit_141_without_a_traceback(project: Projec
         assert run.stderr == "", args
 
 
+def test_a_standard_output_that_is_full_is_exit_12_and_loses_no_job(project: Project, fake: FakeSlurm) -> None:
+    for args in (["submit", "a"], ["status"], ["status", "--json"], ["queue"], ["--help"]):
+        with Path("/dev/full").open("wb") as full:
+            run = subprocess.run(
+                [sys.executable, "-m", "gpuq", *args],
+                cwd=project.root,
+                env={**os.environ, "PYTHONPATH": str(SOURCE), "PATH": fake.path},
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert run.returncode == 12, (args, run.stderr)
+        assert "standard output: No space left on device" in run.stderr
+        assert "Traceback" not in run.stderr
+    assert project.record("a").job_id == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_streams_that_are_closed_or_full_change_nothing(project: Project, fake: FakeSlurm, closed: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(SOURCE), "PATH": fake.path}
+
+    def gpuq(args: str) -> int:
+        argv = ["sh", "-c", f"{sys.executable} -m gpuq {args} {closed}"]
+        return subprocess.run(argv, cwd=project.root, env=env, check=False).returncode
+
+    assert [gpuq(args) for args in ("submit a", "status", "queue --json", "submit b", "zzz")] == [0, 0, 0, 5, 2]
+    assert project.record("a").job_id == 1
+    assert (project.runs / "a/slurm/attempt1.sh").read_text().startswith("#!")
+
+
 def test_nothing_is_coloured_in_a_pipe_and_nothing_where_no_color_is_set(project: Project, fake: FakeSlurm) -> None:
     env = {"PATH": fake.path}
     project.gpuq("submit", "a", env=env).ok()
@@ -434,6 +485,26 @@ def test_a_hostile_name_cannot_write_to_the_terminal(project: Project, fake: Fak
 def test_what_is_not_printable_is_replaced(text: str) -> None:
     assert printable(text).isprintable()
     assert printable("é 漢 ok") == "é 漢 ok"
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status"])
+def test_a_directory_that_cannot_be_had_is_exit_9_and_no_defect(project: Project, command: str) -> None:
+    project.env["PATH"] = os.environ["PATH"]
+    ran = project.gpuq("local", command, "--dir", "/etc/passwd/x").exits(9)  # below a file
+    assert "/etc/passwd/x" in ran.stderr
+    assert "name another: --dir DIR" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("frame", "shown"),
+    [("", ""), ("50 %", "50 %"), ("x" * 99, "x" * 19), ("進" * 99, "進" * 9), ("a\x1bb", "a\ufffdb")],
+)
+def test_a_frame_is_rewritten_in_one_line_of_the_terminal(
+    frame: str, shown: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    rewrite(frame)
+    assert capsys.readouterr().out == f"\r\x1b[K{shown}"
 
 
 def test_debug_shows_the_commands_that_are_run(project: Project, fake: FakeSlurm) -> None:

@@ -55,7 +55,9 @@ def test_the_published_codes_never_change() -> None:
         "SlurmAnswerError": 7,
         "LedgerError": 8,
         "HostError": 9,
+        "DoctorFailure": 10,
         "ChangeRefused": 11,
+        "OutputError": 12,
     }
     assert EXIT_OUTCOME == {
         "FAILED": 20,

@@ -31,7 +31,7 @@ def find_project(cwd: Path, environment: Mapping[str, str]) -> Project:
     Raises ConfigError for a file that is wrong, or a runs directory outside the project.
     """
     user = _load(user_config(environment))
-    root = next((d for d in (cwd, *cwd.parents) if (d / PROJECT_FILE).is_file()), None)
+    root = next((d for d in (cwd, *cwd.parents) if _is_file(d / PROJECT_FILE)), None)
     own = _load(root / PROJECT_FILE) if root else Settings()
     if root is None:
         root = git.toplevel(cwd) or cwd
@@ -43,6 +43,13 @@ def find_project(cwd: Path, environment: Mapping[str, str]) -> Project:
             hint=f"to keep runs elsewhere, link them: ln -s {runs} {root / DEFAULT_RUNS}",
         )
     return Project(root, runs, merge([user, own]), env)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a directory on the way up in which this user may not look
+        return False
 
 
 def user_config(environment: Mapping[str, str]) -> Path:
@@ -68,6 +75,8 @@ def _load(path: Path, *, run: bool = False) -> Settings:
 
     try:
         table = tomllib.loads(raw.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, a number of more than 4300 digits
         raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: its brackets are nested too deep") from None
     return from_table(table, str(path), run=run)

@@ -8,6 +8,15 @@ import threading
 from pathlib import Path
 
 
+def is_there(path: Path) -> bool:
+    """True where there is something at `path`; False also where this user may not look (Path.exists raises then)."""
+    try:
+        path.stat()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def write_atomic(path: Path, data: bytes | str, *, mode: int = 0o644, durable: bool = True) -> None:
     """Replace `path` by `data` so that a reader, or a crash at any instant, finds the old or the new content.
 

@@ -6,6 +6,7 @@ import contextlib
 from pathlib import Path
 
 from gpuq.adapters import proc
+from gpuq.adapters.files import is_there
 
 _TIMEOUT = 10.0
 _OID = "# branch.oid "
@@ -42,6 +43,6 @@ class Head:
 def toplevel(directory: Path) -> Path | None:
     """The root of the work tree around `directory`, found as git finds it: the next `.git` upward."""
     for candidate in (directory, *directory.parents):
-        if (candidate / ".git").exists():
+        if is_there(candidate / ".git"):
             return candidate
     return None

@@ -16,6 +16,7 @@ under way; once it is free and the record has no job id, whoever submitted has d
 from __future__ import annotations
 
 import contextlib
+import datetime
 import fcntl
 import os
 import re
@@ -29,7 +30,7 @@ from gpuq.core.attempt import RECORD_VERSION, Record
 from gpuq.core.tag import ATTEMPTS_DIR
 from gpuq.errors import LedgerError
 
-_ATTEMPT = re.compile(r"attempt(\d+)\.(?:json|sh|out)")
+_ATTEMPT = re.compile(r"attempt([1-9][0-9]{0,8})\.(?:json|sh|out)")  # more digits are not ours
 INDEX_DIR = ".gpuq"
 
 
@@ -47,6 +48,24 @@ class Claim:
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self._path = path
+
+    def missed_since(self, now: datetime.datetime) -> datetime.datetime:
+        """When Slurm was first seen, under this lock, not to have the attempt; the first to ask notes `now`.
+
+        Raises LedgerError.
+        """
+        try:
+            tag, attempt, *rest = os.pread(self.descriptor, 4096, 0).decode().split("\n")
+            with contextlib.suppress(IndexError, ValueError, OverflowError, OSError):
+                first = datetime.datetime.fromtimestamp(float(rest[0]), datetime.UTC)
+                if first <= now:  # else the clock was set back
+                    return first
+            os.pwrite(self.descriptor, f"{tag}\n{attempt}\n{now.timestamp():.6f}\n".encode(), 0)
+        except OSError as error:
+            raise LedgerError(f"{self._path}: {error.strerror}") from None
+        except ValueError:
+            raise LedgerError(f"{self._path} is not an entry that gpuq wrote", hint=f"rm {self._path}") from None
+        return now
 
     def forget(self) -> None:
         """Take the attempt out of the index: it has ended, or never was."""
@@ -120,7 +139,7 @@ class Ledger:
             record = msgspec.json.decode(path.read_bytes(), type=Record)
         except OSError as error:
             raise LedgerError(f"{path}: {error.strerror}") from None
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             _refuse_newer(path, path.read_bytes())
             raise LedgerError(
                 f"{path} is not a record that gpuq understands: {error}", hint=f"look at it: cat {path}"
@@ -128,14 +147,17 @@ class Ledger:
         _refuse_version(path, record.version)
         return record
 
-    def records(self, tag: str) -> list[Record]:
-        """All records of a run, ascending. One that was dropped meanwhile is passed over."""
+    def records(self, tag: str, *, sound: bool = False) -> list[Record]:
+        """All records of a run, ascending. One that was dropped meanwhile is passed over.
+
+        sound: so is one that cannot be read, which raises LedgerError otherwise.
+        """
         found = []
         for number in self.attempts(tag):
             try:
                 found.append(self.read(tag, number))
             except LedgerError:
-                if self.path(tag, number, "json").exists():
+                if not sound and self.path(tag, number, "json").exists():
                     raise
         return found
 
@@ -343,7 +365,7 @@ class _Versioned(msgspec.Struct):
 
 def _refuse_newer(path: Path, raw: bytes) -> None:
     """A newer format may have changed any field but the version."""
-    with contextlib.suppress(msgspec.MsgspecError):
+    with contextlib.suppress(msgspec.MsgspecError, RecursionError):
         _refuse_version(path, msgspec.json.decode(raw, type=_Versioned).version)
 
 

@@ -59,7 +59,7 @@ def cancel(refs: tuple[str, ...]) -> None:
 def hold(refs: tuple[str, ...]) -> None:
     """Hold waiting jobs.
 
-    They keep their place in the records and do not start until they are released.
+    They do not start until they are released, and go behind your other waiting jobs then.
 
     \b
     Example:
@@ -76,6 +76,8 @@ def hold(refs: tuple[str, ...]) -> None:
 @_REFS
 def release(refs: tuple[str, ...]) -> None:
     """Release held jobs.
+
+    They go behind your other waiting jobs; gpuq top moves one ahead.
 
     \b
     Example:

@@ -9,7 +9,8 @@ from gpuq.adapters.clock import SystemClock
 from gpuq.adapters.configfiles import find_project
 from gpuq.adapters.ledger import Ledger
 from gpuq.adapters.machine import caller
-from gpuq.adapters.slurm.client import SlurmCommands
+from gpuq.adapters.proc import debug
+from gpuq.adapters.slurm.choose import choose
 from gpuq.adapters.slurm.locate import locate
 from gpuq.cli.output import say
 from gpuq.errors import UsageError
@@ -27,8 +28,10 @@ def build() -> Context:
         ) from None
     project = find_project(here, environment)
     location = locate(environment)
+    choice = choose(location, environment)
+    debug(choice.reason)
     return Context(
-        slurm=SlurmCommands(location, environment),
+        slurm=choice.slurm,
         ledger=Ledger(project.runs),
         project=project,
         caller=caller(),

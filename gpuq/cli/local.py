@@ -32,8 +32,18 @@ def _directory(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def wrapped(directory: Path | None, **options: Any) -> None:
         from gpuq.adapters.embedded.layout import default_dir
+        from gpuq.errors import HostError
 
-        command(directory if directory is not None else default_dir(), **options)
+        directory = directory if directory is not None else default_dir()
+        try:
+            command(directory, **options)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise HostError(
+                f"{error.filename}: {error.strerror or error}",
+                hint=f"{directory} must be a directory of your own; name another: --dir DIR, or GPUQ_LOCAL_DIR",
+            ) from error
 
     return wrapped
 

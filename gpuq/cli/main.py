@@ -3,6 +3,8 @@
 # Start-up is part of the product: a command's module is imported when that command runs, and not before.
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import os
 import sys
@@ -20,12 +22,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("gpuq.cli.queue:status", "Show runs, their attempts and how they ended."),
     "log": ("gpuq.cli.log:log", "Print or follow the log of an attempt."),
     "wait": ("gpuq.cli.wait:wait", "Wait until attempts have ended; the exit code tells how."),
+    "why": ("gpuq.cli.why:why", "Say why a job waits, or why it ended as it did."),
     "cancel": ("gpuq.cli.change:cancel", "Cancel attempts or jobs."),
     "hold": ("gpuq.cli.change:hold", "Hold waiting jobs."),
     "release": ("gpuq.cli.change:release", "Release held jobs."),
     "top": ("gpuq.cli.change:top", "Move a waiting job before your others."),
     "nice": ("gpuq.cli.change:nice", "Let a waiting job go later."),
     "set": ("gpuq.cli.change:set_", "Change memory or time limit of a waiting job."),
+    "gpu": ("gpuq.cli.gpu:gpu", "Show who holds the GPU, and what it does."),
+    "doctor": ("gpuq.cli.doctor:doctor", "Check this host and its Slurm, and say how to mend what is wrong."),
     "local": ("gpuq.cli.local:local", "An embedded Slurm for this host, in one private directory."),
 }
 """Command, where it is, and its line in `gpuq --help` (a test holds it against the command's own)."""
@@ -84,6 +89,7 @@ def cli(debug: bool) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command and exit with its code. Never returns."""
+    _open_standard_streams()
     # A name on the command line, in Slurm's answers or in a log may hold any bytes.
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
@@ -92,8 +98,28 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(_run(sys.argv[1:] if argv is None else argv))
 
 
+def _open_standard_streams() -> None:
+    """Put /dev/null where the caller closed 0, 1 or 2: a lock or a pipe would come to stand there otherwise."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w")
+
+
+def _complain(text: str) -> None:
+    from gpuq.cli.output import say  # not needed when all goes well
+
+    say(text)
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+
 def _run(argv: list[str]) -> int:
-    from gpuq.errors import GpuqError, exit_code_of
+    from gpuq.errors import GpuqError, OutputError, exit_code_of
 
     try:
         code = cli.main(args=argv, prog_name="gpuq", standalone_mode=False)
@@ -101,10 +127,11 @@ def _run(argv: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         return error.exit_code
     except click.exceptions.Abort:
-        click.echo("gpuq: interrupted", err=True)
+        _complain("gpuq: interrupted")
         return 130
     except SystemExit:
         # click's answer to a closed pipe; everything else returns or raises
@@ -113,13 +140,20 @@ def _run(argv: list[str]) -> int:
         # `gpuq queue | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _complain(f"gpuq: standard output: {error.strerror}")
+        _complain("gpuq: hint: what was asked for was done all the same; gpuq status tells")
+        return OutputError.exit_code
     except GpuqError as error:
         if os.environ.get("GPUQ_DEBUG"):
             import traceback
 
             traceback.print_exc()
         for line in error.message.splitlines():
-            click.echo(f"gpuq: {line}", err=True)
+            _complain(f"gpuq: {line}")
         if error.hint:
-            click.echo(f"gpuq: hint: {error.hint}", err=True)
+            _complain(f"gpuq: hint: {error.hint}")
         return exit_code_of(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
@@ -27,8 +28,9 @@ STYLE = {
 
 
 def say(text: str) -> None:
-    """A note for a person, on stderr."""
-    click.echo(text, err=True)
+    """A note for a person, on stderr. Where stderr is full or gone, work goes on without it."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
 
 
 def stay() -> None:
@@ -91,6 +93,21 @@ def _column(cells: list[str]) -> list[str]:
     widths = [_width(cell) for cell in cells]
     most = max(widths)
     return [cell + " " * (most - width) for cell, width in zip(cells, widths, strict=True)]
+
+
+def rewrite(frame: str) -> None:
+    """Put `frame` on the line of the terminal where the cursor is, in place of what stands there; no line break.
+
+    Cut to the terminal, for a line that wraps cannot be rewritten.
+    """
+    import shutil
+
+    most = shutil.get_terminal_size().columns - 1
+    text = printable(frame)
+    while (over := _width(text) - most) > 0:
+        text = text[: -max(1, over // 2)]  # a character takes two columns at most
+    sys.stdout.write(f"\r\x1b[K{text}")
+    sys.stdout.flush()
 
 
 def _width(text: str) -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import datetime
 
     from gpuq.usecases.board import Row
-    from gpuq.usecases.status import AttemptView
+    from gpuq.usecases.status import AttemptView, RunView
 
 
 @click.command()
@@ -50,7 +50,7 @@ def _queue_cells(row: Row) -> list[str]:
     why = row.dependency_words if row.reason == "Dependency" and row.dependency_words else row.reason_words
     return [
         str(row.position) if row.position else "-",
-        row.job_id,
+        row.id,
         row.tag,
         str(row.attempt) if row.attempt is not None else "",
         row.state,
@@ -79,18 +79,25 @@ def status(ref: str | None, as_json: bool) -> None:
     from gpuq.usecases import status as usecase
 
     ctx = build()
-    runs = usecase.overview(ctx) if ref is None else [usecase.status(ctx, ref)]
+    if ref is None:
+        runs, away = usecase.overview(ctx)
+    else:
+        run, away = usecase.status(ctx, ref)
+        runs = [run]
     if as_json:
         emit_json("gpuq.status/1", runs=runs)
-        return
-    if ref is None:
-        if not runs:
-            click.echo(f"There is no run yet below {ctx.ledger.root}; a run is a directory with a job.sh.")
-            return
+    elif ref is not None:
+        _describe_run(runs[0])
+    elif runs:
         rows = [_attempt_cells(attempt, run.tag) for run in runs for attempt in (run.attempts or (None,))]
         table(["TAG", "TRY", "JOB", "OUTCOME", "SCORE", "ELAPSED", "ENDED", "NOTE"], rows, styled=3)
-        return
-    run = runs[0]
+    else:
+        click.echo(f"There is no run yet below {ctx.ledger.root}; a run is a directory with a job.sh.")
+    if away is not None:  # what is on disk was shown; that the rest is not known is an error all the same
+        raise away
+
+
+def _describe_run(run: RunView) -> None:
     if not run.attempts:
         click.echo(f"{run.tag} has no attempt yet; gpuq submit {run.tag}")
     for attempt in run.attempts:
@@ -126,7 +133,8 @@ def _describe(attempt: AttemptView) -> None:
         ("elapsed", "" if attempt.elapsed is None else format_duration(attempt.elapsed)),
         (
             "asked",
-            f"{'1 GPU' if attempt.gpu else 'no GPU'}, {attempt.cpus} CPUs, {format_size(attempt.memory)}"
+            f"{'1 GPU' if attempt.gpu else 'no GPU'}, {attempt.cpus} CPU{'s' if attempt.cpus != 1 else ''}, "
+            + format_size(attempt.memory)
             + (f", {format_duration(attempt.time_limit)}" if attempt.time_limit else ""),
         ),
         ("after", ", ".join(attempt.dependencies)),

@@ -63,7 +63,7 @@ def _after_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_after_options
 @_asks
 @click.option("--hold", is_flag=True, help="Submit it held; gpuq release TAG lets it go.")
-@click.option("--key", metavar="K", help="The same key again returns the same attempt and submits nothing.")
+@click.option("--key", metavar="K", help="The same key of this run again returns the same attempt and submits nothing.")
 @click.option("--wait", "wait_", is_flag=True, help="Wait for its end; the exit code tells the outcome.")
 @click.option("--dry-run", is_flag=True, help="Check everything and show the sbatch command; submit nothing.")
 @click.option("--parsable", is_flag=True, help="Print the job id only, as sbatch does.")

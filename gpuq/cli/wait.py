@@ -22,7 +22,8 @@ def wait(refs: tuple[str, ...], any_: bool, timeout: float | None, as_json: bool
     """Wait until attempts have ended; the exit code tells how.
 
     A TAG means its latest attempt. 0: all succeeded. 20-26: the outcome of the first that did not. 27: the time is
-    over, or one can never start without help. The table of exit codes is in the README.
+    over, or one can never start without help (or has been held for ten seconds). The table of exit
+    codes is in the README.
 
     \b
     Example:

@@ -116,7 +116,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return make_comment(self.attempt, self.token)
 
 
-_COMMENT = re.compile(r"gpuq:1:(\d+):([0-9a-f]+)")
+_COMMENT = re.compile(r"gpuq:1:([1-9][0-9]{0,8}):([0-9a-f]+)")
 
 
 def make_comment(attempt: int, token: str) -> str:

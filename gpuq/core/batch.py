@@ -48,7 +48,8 @@ def sbatch_argv(record: Record) -> tuple[str, ...]:
         "--ignore-pbs",  # a stray #PBS line would otherwise count as an option
         f"--job-name={record.tag}",
         f"--chdir={record.project}",
-        f"--output={_no_pattern(record.log)}",
+        # `%` starts a pattern (sbatch(1), "filename pattern"); so would a backslash switch them off, but the path has none
+        f"--output={record.log.replace('%', '%%')}",
         "--open-mode=append",
         "--export=ALL",
         f"--comment={record.comment}",
@@ -74,12 +75,6 @@ def sbatch_argv(record: Record) -> tuple[str, ...]:
             argv.append("--kill-on-invalid-dep=yes")
     argv.append(record.script)
     return tuple(argv)
-
-
-def _no_pattern(path: str) -> str:
-    """`path` such that sbatch finds no pattern in it (sbatch(1), "filename pattern"): `%` starts one, but a path
-    that holds a backslash is taken as it is, once its backslashes are removed."""
-    return path.replace("\\", "\\\\") if "\\" in path else path.replace("%", "%%")
 
 
 _PARSABLE = re.compile(r"^(\d+)(?:;([^\s;]+))?$")

@@ -98,6 +98,7 @@ _OTHER_VARIABLES = {
     "GPUQ_PROJECT",
     "GPUQ_DEBUG",
     "GPUQ_LOCAL_DIR",
+    "GPUQ_BACKEND",
 }
 
 
@@ -149,6 +150,8 @@ def from_directives(directives: Iterable[script.Directive], name: str) -> Settin
 
 def _value(field: str, value: Any, where: str) -> Any:
     try:
+        if any("\0" in text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)):
+            raise ValueError("must not hold a NUL")
         if field == "memory":
             if isinstance(value, bool) or not isinstance(value, str | int):
                 raise ValueError('must be a size in quotes, like "28G"')

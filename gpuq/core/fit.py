@@ -12,6 +12,7 @@ from gpuq.core.config import Settings
 from gpuq.core.job import Node, Partition
 from gpuq.core.units import (
     GIB,
+    MIB,
     duration_words,
     format_size,
     is_minutes_seconds,
@@ -24,6 +25,9 @@ from gpuq.errors import SubmissionRefused
 DEFAULT_CPUS = 8
 DEFAULT_MEMORY = 28 * GIB
 """What a bare `gpuq submit TAG` asks for; less where the node has less."""
+
+SUSPICIOUS_MEMORY = 64 * MIB
+"""Hardly an interpreter starts in so little: whoever asks for it has written 28 and meant 28G."""
 
 
 class _Room(msgspec.Struct, frozen=True):
@@ -105,6 +109,11 @@ def fit(settings: Settings, *, gpu: bool, hold: bool, partition: Partition, node
     cpus = settings.cpus if settings.cpus is not None else min(DEFAULT_CPUS, room.cpus)
     memory = settings.memory if settings.memory is not None else min(DEFAULT_MEMORY, room.memory)
 
+    if memory <= SUSPICIOUS_MEMORY:
+        notes.append(
+            f"{format_size(memory)} of memory is little for a job; a bare number is megabytes to Slurm, gigabytes are "
+            "written like 28G"
+        )
     limit: int | None = None
     if settings.time is not None:
         try:
@@ -127,7 +136,7 @@ def fit(settings: Settings, *, gpu: bool, hold: bool, partition: Partition, node
     if settings.signal_before is not None and effective is not None and settings.signal_before >= effective:
         raise SubmissionRefused(
             f"--signal-before {settings.signal_before} is not before the time limit of {effective} seconds",
-            hint="give fewer seconds, or a longer --time",
+            hint="give fewer seconds, or a longer --time; signal_before may be set in gpuq.toml, too",
         )
     return Fitted(
         Request(

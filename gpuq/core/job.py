@@ -79,7 +79,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     id: str
     """As Slurm shows it: `12`, `12_3`, `12_[1-3%1]`, `12+0`."""
     number: int
-    """The id that scancel and scontrol take; for a task of an array, the array's."""
+    """The id that scancel and scontrol take: for a task the array's, for a component (`12+1`) the heterogeneous job's
+    (Slurm cancels and holds such a job as a whole only)."""
     name: str
     state: str
     reason: str
@@ -112,6 +113,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def phase(self) -> Phase:
         """Where the job stands."""
         return phase_of(self.state)
+
+    @property
+    def whole(self) -> bool:
+        """False for a task of an array and a component of a heterogeneous job."""
+        return self.id == str(self.number)
 
     @property
     def has_gpu(self) -> bool:

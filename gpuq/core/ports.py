@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from gpuq.core.job import Job, JobEnd, Node, Partition
+from gpuq.core.usage import Allocation, Estimate, NodeUsage
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -34,8 +35,11 @@ class Slurm(Protocol):
         """The queue, in one call: jobs of user `uid` (None: of everybody), with `ended` also those that have
         ended and that slurmctld still remembers (MinJobAge)."""
 
-    def job(self, job_id: int) -> Job | None:
-        """One job, at a cost that does not grow with the queue. None: slurmctld does not know the id (any more)."""
+    def job(self, job_id: int, *, part: str = "") -> Job | None:
+        """One job, at a cost that does not grow with the queue. None: slurmctld does not know the id (any more).
+
+        part: the id of one task (`12_3`) or component (`12+1`) of it. Without it, of a job that has several rows the
+        one that stands for all: a running one, else one that waits, else one that ended other than well."""
 
     def end_of(self, job: Job) -> JobEnd:
         """How a job that is in phase ENDED ended."""
@@ -44,8 +48,24 @@ class Slurm(Protocol):
         """How a job that slurmctld has forgotten ended, from what Slurm wrote down elsewhere (the jobcomp file);
         None: nothing is left. `since`: submitted then or later, because ids can come back."""
 
+    def cluster(self) -> str:
+        """The name of the cluster; empty when Slurm does not say."""
+
     def offer(self) -> tuple[list[Partition], list[Node]]:
         """What there is to ask for: all partitions, and a row for each node in each partition."""
+
+    def usage(self) -> list[NodeUsage]:
+        """Every node, with what of it is given to jobs now."""
+
+    def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation]:
+        """What jobs have or ask for, by job id; those that Slurm does not know are left out. One question for each."""
+
+    def config(self) -> dict[str, str]:
+        """`scontrol show config`, slurmctld's own view; values that it has not set are left out."""
+
+    def estimate(self, options: Sequence[str]) -> Estimate:
+        """`sbatch --test-only` with these options. It counts the queue; it takes a job id, ignores dependencies, and
+        does not know MaxTime."""
 
     def submit(self, argv: Sequence[str], environment: Mapping[str, str], *, keep_open: int | None = None) -> Accepted:
         """Submit with sbatch. `keep_open`: a descriptor that sbatch inherits, so that a lock on it ends only

@@ -12,6 +12,7 @@ _WORDS = {
     "Dependency": "waits for another job",
     "DependencyNeverSatisfied": "will never run: what it depends on did not succeed",
     "JobHeldUser": "held",
+    "JobArrayTaskLimit": "as many tasks of the array run as it allows itself",
     "JobHeldAdmin": "held by the administrator",
     "BeginTime": "may not start before its begin time (a requeued job waits two minutes)",
     "PartitionTimeLimit": "will never run: asks for more time than the partition allows",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 _SEGMENT = re.compile(r"[A-Za-z0-9._=+-]+")
 
 ATTEMPTS_DIR = "slurm"
@@ -53,3 +55,37 @@ _JOB_ID = re.compile(r"[0-9]+(?:_[0-9]+)?")
 def is_job_id(text: str) -> bool:
     """True where `text` is a Slurm job id (`12`, or `12_3` for one task of an array)."""
     return _JOB_ID.fullmatch(text) is not None
+
+
+LARGEST_ID = 0xFFFFFFFF
+"""Slurm keeps job ids in 32 bits, and its commands cut longer ones to that without a word."""
+
+
+class JobId(msgspec.Struct, frozen=True):
+    """A job as Slurm's commands write it."""
+
+    number: int
+    part: str
+    """One task (`12_3`) or component (`12+1`) of it; empty: all of it."""
+    cluster: str
+
+
+_ANY_ID = re.compile(r"([0-9]+)([_+][0-9]+|_\[[-0-9,:%.]+\])?(?:;([^;\s]+))?")
+
+
+def read_job_id(text: str) -> JobId | None:
+    """`text` as squeue and `sbatch --parsable` write a job; None: it is no such id.
+
+    >>> read_job_id("12+1")
+    JobId(number=12, part='12+1', cluster='')
+    >>> read_job_id("12_[3-9%1]")
+    JobId(number=12, part='', cluster='')
+    >>> read_job_id("12;north")
+    JobId(number=12, part='', cluster='north')
+    """
+    match = _ANY_ID.fullmatch(text)
+    if match is None:
+        return None
+    number, part, cluster = match.groups(default="")
+    # int() refuses thousands of digits; whatever has so many is too large for an id anyhow
+    return JobId(int(number.lstrip("0")[:20] or "0"), number + part if part and "[" not in part else "", cluster)

@@ -9,7 +9,7 @@ from gpuq.core.job import Job, Phase
 from gpuq.core.tag import is_job_id
 from gpuq.errors import NotFound, SubmissionRefused
 from gpuq.usecases.context import Context
-from gpuq.usecases.refs import Target, resolve
+from gpuq.usecases.refs import Target, resolve, tag_of
 from gpuq.usecases.settle import settle
 
 ANY = "afterany"
@@ -37,7 +37,7 @@ def resolve_after(ctx: Context, after: After, partition: str) -> Resolved:
         return _last(ctx, after.kind, partition)
     try:
         if not is_job_id(after.ref):
-            settle(ctx, tag=after.ref.rstrip("/"))
+            settle(ctx, tag=tag_of(ctx, after.ref))
         target = resolve(ctx, after.ref)
     except NotFound as error:
         if after.kind == ANY or not is_job_id(after.ref):

@@ -7,7 +7,7 @@ import datetime
 import msgspec
 
 from gpuq.core.attempt import read_comment
-from gpuq.core.dependency import dependency_words
+from gpuq.core.dependency import dependency_words, parse_dependency
 from gpuq.core.job import Job, Phase, gpu_count
 from gpuq.core.reason import never_cures, reason_words
 from gpuq.usecases.context import Context
@@ -19,7 +19,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     position: int
     """0: on the node now; 1: the next one, and so on."""
-    job_id: str
+    job_id: int
+    id: str
+    """As Slurm shows it: `12`, `12_3`, `12_[1-3%1]`, `12+0`."""
     tag: str
     """The job's name; a TAG where `attempt` is set."""
     attempt: int | None
@@ -52,11 +54,23 @@ def board(ctx: Context, *, everybody: bool = False) -> list[Row]:
     settle_if_possible(ctx, jobs=[job for job in jobs if job.uid == ctx.caller.uid])
     rows = []
     position = 0
-    for job in sorted((job for job in jobs if job.phase is not Phase.ENDED), key=_order):
+    for job in _in_order([job for job in jobs if job.phase is not Phase.ENDED]):
         if job.phase is Phase.WAITING:
             position += 1
         rows.append(_row(job, position if job.phase is Phase.WAITING else 0))
     return rows
+
+
+def _in_order(jobs: list[Job]) -> list[Job]:
+    """By `_order`, but no job before one that it waits for, whatever their priorities say."""
+    late: dict[int, tuple[int, bool, bool, int, int]] = {}
+    keyed = []
+    for job in sorted(jobs, key=lambda job: job.number):  # what a job waits for is older than it
+        terms = parse_dependency(job.dependency) if job.dependency else []
+        key = max([_order(job), *((*late[number][:4], job.number) for _, number, _ in terms if number in late)])
+        late[job.number] = max(key, late.get(job.number, key))
+        keyed.append((key, job))
+    return [job for _, job in sorted(keyed, key=lambda pair: pair[0])]
 
 
 def _order(job: Job) -> tuple[int, bool, bool, int, int]:
@@ -71,7 +85,8 @@ def _row(job: Job, position: int) -> Row:
     waiting = job.phase is Phase.WAITING
     return Row(
         position=position,
-        job_id=job.id,
+        job_id=job.number,
+        id=job.id,
         tag=job.name,
         attempt=mark[0] if mark else None,
         user=job.user,

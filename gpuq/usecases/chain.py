@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpuq.core.job import Phase
-from gpuq.errors import ChangeRefused, GpuqError
+from gpuq.errors import ChangeRefused, GpuqError, ScriptRefused, SubmissionRefused
 from gpuq.usecases.after import ANY, After, resolve_after
 from gpuq.usecases.context import Context
 from gpuq.usecases.submit import Draft, Options, Submission, find_by_key, prepare, submit, withdraw
@@ -40,7 +40,7 @@ def chain(ctx: Context, tags: list[str], options: Options, *, kind: str = ANY) -
 
 def preview_chain(ctx: Context, tags: list[str], options: Options) -> list[Draft]:
     """Check a chain without submitting anything (--dry-run)."""
-    return [prepare(ctx, tag, _own(options, index)) for index, tag in enumerate(tags)]
+    return [_prepare(ctx, tag, _own(options, index)) for index, tag in enumerate(tags)]
 
 
 def _own(options: Options, index: int) -> Options:
@@ -56,7 +56,17 @@ def _link(ctx: Context, tag: str, options: Options, index: int) -> Draft | Submi
     """What is to be submitted, or what an earlier call with the same key has submitted."""
     own = _own(options, index)
     found = find_by_key(ctx, tag, own.key)
-    return prepare(ctx, tag, own) if found is None else Submission(record=found, repeated=True)
+    return _prepare(ctx, tag, own) if found is None else Submission(record=found, repeated=True)
+
+
+def _prepare(ctx: Context, tag: str, options: Options) -> Draft:
+    """`prepare`, whose refusal says which run of the chain it is about."""
+    try:
+        return prepare(ctx, tag, options)
+    except ScriptRefused:
+        raise  # names the file
+    except SubmissionRefused as error:
+        raise SubmissionRefused(f"{tag}: {error.message}", hint=error.hint) from None
 
 
 def _after(ctx: Context, draft: Draft, before: Submission | None, kind: str) -> Draft:

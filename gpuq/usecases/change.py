@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import msgspec
@@ -10,9 +11,8 @@ from gpuq.core.attempt import Record
 from gpuq.core.config import Settings, check_number
 from gpuq.core.fit import choose_partition, fit
 from gpuq.core.job import Job, Phase
-from gpuq.core.tag import is_job_id
 from gpuq.core.units import format_size, slurm_megabytes, slurm_time
-from gpuq.errors import ChangeRefused, UsageError
+from gpuq.errors import ChangeRefused, LedgerError, SubmissionRefused, UsageError
 from gpuq.usecases.context import Context
 from gpuq.usecases.refs import Target, resolve
 from gpuq.usecases.settle import settle, settle_if_possible
@@ -101,7 +101,7 @@ def nice(ctx: Context, ref: str, value: int) -> Changed:
 def set_limits(ctx: Context, ref: str, *, memory: int | None, time: str | None) -> Changed:
     """Change what a waiting job asks for. memory: bytes; time: a Slurm time limit.
 
-    Raises UsageError, NotFound, SubmissionRefused (it would not fit), ChangeRefused, SlurmUnreachable.
+    Raises UsageError, NotFound, ChangeRefused (also when it would not fit), SlurmUnreachable.
     """
     if memory is None and time is None:
         raise UsageError("nothing to set", hint="gpuq set TAG --mem 28G, or --time 8:00:00")
@@ -114,7 +114,10 @@ def set_limits(ctx: Context, ref: str, *, memory: int | None, time: str | None) 
     partitions, nodes = ctx.slurm.offer()
     partition = choose_partition(job.partition.split(",")[0], partitions)
     known = Settings(memory=memory or job.memory, cpus=job.cpus, time=time)
-    fitted = fit(known, gpu=job.has_gpu, hold=False, partition=partition, nodes=nodes)
+    try:
+        fitted = fit(known, gpu=job.has_gpu, hold=False, partition=partition, nodes=nodes)
+    except SubmissionRefused as error:
+        raise ChangeRefused(error.message, hint=error.hint) from None
     changes, words = {}, []
     if memory is not None:
         # scontrol takes plain megabytes here: `28G` is "Invalid MinMemoryNode value"
@@ -150,11 +153,22 @@ def _on_waiting(ctx: Context, ref: str, verb: str, act: Callable[[Job], None], d
 
 def _changeable(ctx: Context, ref: str, verb: str) -> tuple[Target, Job]:
     """The target and its job, when there is one that has not ended and it is the caller's own."""
-    if is_job_id(ref) and "_" in ref:
-        raise UsageError(f"{ref} is one task of an array, and gpuq changes whole jobs", hint="scancel, scontrol")
     settle_if_possible(ctx)
     target = resolve(ctx, ref)
+    if target.record is None and target.job is not None and not ref.split(";", 1)[0].isdecimal():
+        part = "component of a heterogeneous job" if "+" in ref else "task of an array"
+        raise UsageError(
+            f"{ref} is one {part}, and gpuq changes whole jobs",
+            hint=f"gpuq {'set' if verb == 'change' else verb} {target.job.number}; for the part alone scancel, scontrol",
+        )
     record, job = target.record, target.job
+    if job is not None and ref.isdecimal() and job.number != int(ref):
+        # each task of an array has an id of its own too, and scancel of the array's would end all of them
+        raise UsageError(
+            f"{ref} is one {'component' if '+' in job.id else 'task'} ({job.id}) of job {job.number}, "
+            "and gpuq changes whole jobs",
+            hint="scancel, scontrol",
+        )
     if job is None or job.phase is Phase.ENDED:
         ended = record.ended if record is not None else None
         if record is not None and record.ended is None and record.job_id is None:
@@ -176,8 +190,11 @@ def _others(ctx: Context, record: Record | None) -> None:
         return
     others = [e for e in ctx.ledger.open_entries() if e.tag == record.tag and e.attempt != record.attempt]
     if others:
-        jobs = [str(ctx.ledger.read(e.tag, e.attempt).job_id) for e in others]
-        ctx.say(f"note: this is about {record.name}; other attempts of it are open too: jobs {', '.join(jobs)}")
+        jobs = []
+        for entry in others:
+            with contextlib.suppress(LedgerError):  # being submitted at this moment, it may have no record yet
+                jobs.append(str(ctx.ledger.read(entry.tag, entry.attempt).job_id))
+        ctx.say(f"note: this is about {record.name}; other attempts of it are open too: jobs {', '.join(jobs) or '?'}")
 
 
 def _changed(ref: str, target: Target, job: Job, done: str) -> Changed:
@@ -185,6 +202,6 @@ def _changed(ref: str, target: Target, job: Job, done: str) -> Changed:
         ref=ref,
         tag=target.record.tag if target.record else job.name,
         attempt=target.record.attempt if target.record else None,
-        job_id=job.id,
+        job_id=str(job.number),
         done=done,
     )

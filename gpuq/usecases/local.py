@@ -144,7 +144,7 @@ def up(directory: Path, options: Options | None = None, say: Say = silent) -> Lo
                 say(f"already up; the new options count after: gpuq local down --dir {layout.dir}")
             return before
         if before.state == "broken":
-            say("found it " + "; ".join(before.problems) + "; recovering")
+            say("not in order: " + "; ".join(before.problems) + "; recovering")
         saved.options = chosen
         layout.unfinished.touch()  # partitions are closed meanwhile; killed here, the next `up` must not stop short
         start(layout, programs, saved, say)

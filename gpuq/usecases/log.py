@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpuq.adapters import logfile
@@ -51,8 +51,13 @@ def read(record: Record, tail: int | None) -> Iterator[str]:
         raise _unreadable(record, error) from None
 
 
-def follow(ctx: Context, record: Record, tail: int | None) -> Iterator[str]:
-    """The lines as they come, until the attempt has ended; across requeues, and from before it starts."""
+def follow(
+    ctx: Context, record: Record, tail: int | None, *, show: Callable[[str], None] | None = None
+) -> Iterator[str]:
+    """The lines as they come, until the attempt has ended; across requeues, and from before it starts.
+
+    show: told what stands of the line that is not complete yet, whenever that changes.
+    """
     path = Path(record.log)
     if record.ended is None and not can_see_end(ctx, record):
         yield from read(record, tail)
@@ -63,7 +68,7 @@ def follow(ctx: Context, record: Record, tail: int | None) -> Iterator[str]:
         lines, offset = logfile.last_lines(path, tail)
         yield from lines
         growing = logfile.Growing(path, offset)
-    told = ""
+    told = shown = ""
     asked = -ASK
     while True:
         wrote = False
@@ -80,6 +85,11 @@ def follow(ctx: Context, record: Record, tail: int | None) -> Iterator[str]:
             raise _unreadable(record, error) from None
         if ended:
             break
+        if wrote:
+            shown = ""
+        if show is not None and (frame := growing.pending()) != shown:
+            shown = frame
+            show(frame)
         if not wrote:
             ctx.clock.sleep(LOOK)
         if ctx.clock.monotonic() - asked >= ASK:

@@ -8,8 +8,8 @@ import msgspec
 
 from gpuq.core.attempt import Record, read_comment
 from gpuq.core.job import Job
-from gpuq.core.tag import check_tag, is_job_id
-from gpuq.errors import NotFound, UsageError
+from gpuq.core.tag import LARGEST_ID, JobId, check_tag, is_job_id, read_job_id
+from gpuq.errors import LedgerError, NotFound, UsageError
 from gpuq.usecases.context import Context
 
 
@@ -40,11 +40,15 @@ def tag_of(ctx: Context, text: str) -> str:
 def require_run(ctx: Context, text: str) -> str:
     """`text` as the TAG of a run that exists. Raises UsageError or NotFound."""
     tag = tag_of(ctx, text)
-    if not ctx.ledger.run_dir(tag).is_dir():
+    try:
+        there = ctx.ledger.run_dir(tag).is_dir()
+    except OSError as error:
+        raise LedgerError(f"{ctx.ledger.run_dir(tag)}: {error.strerror}") from None
+    if not there:
         near = _nearest(tag, ctx.ledger.tags())
         raise NotFound(
             f"there is no run {tag}: {ctx.ledger.run_dir(tag)} is not a directory",
-            hint=meant_tag(ctx, text) or (f"did you mean {near}?" if near else "gpuq status lists the runs"),
+            hint=meant_tag(ctx, text) or (f"did you mean {near}?" if near else _where(ctx)),
         )
     return tag
 
@@ -54,8 +58,10 @@ def resolve(ctx: Context, text: str, *, live: bool = True) -> Target:
 
     Raises UsageError, NotFound, and what Slurm raises.
     """
-    if is_job_id(text):
-        return _by_job(ctx, text)
+    job_id = read_job_id(text)
+    # `12+1` is also a fine TAG
+    if job_id is not None and (is_job_id(text) or "+" not in text or not ctx.ledger.run_dir(text).is_dir()):
+        return _by_job(ctx, text, job_id)
     tag = require_run(ctx, text)
     record = ctx.ledger.latest(tag)
     if record is None:
@@ -83,7 +89,7 @@ def belongs(record: Record, job: Job) -> bool:
 
 def current_record(ctx: Context, record: Record) -> Record:
     """The record as it is on disk now. Raises NotFound when the attempt was never accepted and is gone."""
-    found = next((r for r in ctx.ledger.records(record.tag) if r.token == record.token), None)
+    found = next((r for r in ctx.ledger.records(record.tag, sound=True) if r.token == record.token), None)
     if found is None:
         raise NotFound(f"{record.name} was never accepted by Slurm", hint=f"gpuq submit {record.tag}")
     return found
@@ -101,9 +107,16 @@ def whose(ctx: Context, record: Record) -> str:
     return f"it is {record.user}'s"
 
 
-def _by_job(ctx: Context, text: str) -> Target:
-    number = int(text.split("_", 1)[0])
-    job = ctx.slurm.job(number)
+def _by_job(ctx: Context, text: str, job_id: JobId) -> Target:
+    number = job_id.number
+    if not 0 < number <= LARGEST_ID:
+        raise NotFound(f"{text[:12]} is no job id: Slurm keeps them in 32 bits", hint="gpuq queue --all")
+    if job_id.cluster and job_id.cluster.lower() != (own := ctx.slurm.cluster()).lower():
+        raise NotFound(
+            f"job {number} is one of cluster {job_id.cluster}, and gpuq talks to cluster {own or '(unnamed)'} here",
+            hint="SLURM_CONF=…/slurm.conf names another cluster's controller",
+        )
+    job = ctx.slurm.job(number, part=job_id.part)
     if job is not None:
         return Target(text, record_of(ctx, job), job)
     record = ctx.ledger.by_job(number)
@@ -124,10 +137,16 @@ def record_of(ctx: Context, job: Job) -> Record | None:
         tag = check_tag(job.name)
     except ValueError:
         return None
-    if not ctx.ledger.path(tag, mark[0], "json").exists():
+    if mark[0] not in ctx.ledger.attempts(tag):  # also where somebody's comment has a number that no file can have
         return None
     record = ctx.ledger.read(tag, mark[0])
     return record if record.token == mark[1] else None
+
+
+def near_tag(ctx: Context, tag: str) -> str:
+    """Ask for the nearest TAG of a run that exists; empty when there is none."""
+    near = _nearest(tag, ctx.ledger.tags())
+    return f"did you mean {near}?" if near else ""
 
 
 def meant_tag(ctx: Context, text: str) -> str:
@@ -138,6 +157,13 @@ def meant_tag(ctx: Context, text: str) -> str:
         return ""
     parts = inside.parent if inside.name == "job.sh" else inside
     return f"the TAG of that path is {parts.as_posix()}" if parts.parts and ".." not in parts.parts else ""
+
+
+def _where(ctx: Context) -> str:
+    """Where to look for runs. Without any, the project itself is probably another one than the person thinks."""
+    if ctx.ledger.root.is_dir():
+        return "gpuq status lists the runs"
+    return f"{ctx.project.root} is taken for the project; cd to yours, and mark its root: touch gpuq.toml"
 
 
 def _nearest(tag: str, known: list[str]) -> str:

@@ -19,8 +19,9 @@ from gpuq.usecases.context import Context
 from gpuq.usecases.refs import belongs
 
 PATIENCE = datetime.timedelta(seconds=10)
-"""How long a submission may be unknown to a controller that answers before it counts as never made. A request that
-had reached the controller is worked on before one that came seconds later is answered."""
+"""How long a submission may be unknown to a controller that answers before it counts as never made, counted from
+the first such answer. A request that had reached the controller is worked on before one that came seconds later is
+answered; one that came at the same moment may be answered first."""
 
 _FEW = 8
 """Up to so many attempts are asked for one by one, which costs the same however long the queue is."""
@@ -38,7 +39,8 @@ def settle(ctx: Context, *, tag: str | None = None, jobs: list[Job] | None = Non
         known = {entry.token for entry in entries}
         entries += [
             Entry(record.token, record.tag, record.attempt)
-            for record in ctx.ledger.records(tag)
+            # a record that cannot be read keeps no other attempt from its end; gpuq status TAG tells of it
+            for record in ctx.ledger.records(tag, sound=True)
             if record.ended is None and record.token not in known
         ]
     before, broken = [], []
@@ -135,11 +137,14 @@ def _settle_one(ctx: Context, entry: Entry, seen: Record | None, row: Job | None
 def _repair(ctx: Context, record: Record, claim: Claim, row: Job | None) -> Record | None:
     """Whoever submitted this attempt died before writing the job id down."""
     if row is None:
+        # One answer is no proof: a controller that hung may give it before it takes the job that waits behind.
+        now = ctx.clock.now()
+        if now - claim.missed_since(now) <= PATIENCE:
+            return None
         if ctx.ledger.path(record.tag, record.attempt, "out").exists():
             return _lost(ctx, record, claim, "it left a log, but its submitter died and Slurm no longer knows the job")
-        if ctx.clock.now() - record.reserved > PATIENCE:
-            ctx.ledger.drop(record, claim)
-            ctx.say(f"note: {record.name} was never accepted by Slurm; its number is free again")
+        ctx.ledger.drop(record, claim)
+        ctx.say(f"note: {record.name} was never accepted by Slurm; its number is free again")
         return None
     adopted = msgspec.structs.replace(record, job_id=row.number, submitted=row.submit)
     ctx.ledger.save(adopted)
@@ -211,11 +216,16 @@ def find_results(ctx: Context, record: Record) -> list[ResultFile]:
     for name in record.request.results:
         try:
             seconds = (ctx.ledger.run_dir(record.tag) / name).stat().st_mtime
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a NUL in the name
             found.append(ResultFile(name=name, modified=None))
         else:
+            seconds = min(seconds, _LATEST)
             found.append(ResultFile(name=name, modified=datetime.datetime.fromtimestamp(seconds, datetime.UTC)))
     return found
+
+
+_LATEST = datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC).timestamp()
+"""A job may set any time on its files."""
 
 
 def _score(ctx: Context, record: Record) -> float | None:
@@ -223,10 +233,13 @@ def _score(ctx: Context, record: Record) -> float | None:
     if record.request.score is None:
         return None
     name, _, keys = record.request.score.partition(":")
+    path = ctx.ledger.run_dir(record.tag) / name
     try:
-        value = msgspec.json.decode((ctx.ledger.run_dir(record.tag) / name).read_bytes())
+        if not path.is_file():  # a FIFO would never be read to its end
+            return None
+        value = msgspec.json.decode(path.read_bytes())
         for key in keys.split("."):
             value = value[int(key)] if isinstance(value, list) else value[key]
-    except (OSError, msgspec.MsgspecError, LookupError, TypeError, ValueError):
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    except (OSError, msgspec.MsgspecError, LookupError, TypeError, ValueError, OverflowError, RecursionError):
         return None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

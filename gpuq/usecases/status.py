@@ -9,7 +9,8 @@ import msgspec
 from gpuq.core.attempt import Record
 from gpuq.core.job import Job
 from gpuq.core.reason import reason_words
-from gpuq.errors import LedgerError
+from gpuq.core.tag import is_job_id
+from gpuq.errors import LedgerError, NotFound, SlurmUnreachable
 from gpuq.usecases.context import Context
 from gpuq.usecases.refs import job_of, require_run, resolve
 from gpuq.usecases.settle import settle_if_possible
@@ -55,10 +56,15 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[AttemptView, ...]
 
 
-def overview(ctx: Context) -> list[RunView]:
-    """Every run with its latest attempt."""
-    settle_if_possible(ctx)
+def overview(ctx: Context) -> tuple[list[RunView], SlurmUnreachable | None]:
+    """Every run with its latest attempt; and, when Slurm does not answer, that: the records are shown all the same,
+    with state UNKNOWN for what has not ended."""
+    away: SlurmUnreachable | None = None
     rows: dict[str, Job] | None = None
+    try:
+        settle_if_possible(ctx)
+    except SlurmUnreachable as error:
+        away, rows = error, {}
     runs = []
     for tag in ctx.ledger.tags():
         try:
@@ -71,34 +77,35 @@ def overview(ctx: Context) -> list[RunView]:
         runs.append(
             RunView(tag=tag, attempts=() if record is None else (view(record, (rows or {}).get(record.comment)),))
         )
-    return runs
+    return runs, away
 
 
-def status(ctx: Context, ref: str) -> RunView:
-    """One run with all its attempts, or the one attempt that a job id names. Its cost does not grow with the queue.
+def status(ctx: Context, ref: str) -> tuple[RunView, SlurmUnreachable | None]:
+    """One run with all its attempts, or the one attempt that a job id names; and Slurm's silence, as in `overview`.
+    Its cost does not grow with the queue.
 
-    Raises UsageError, NotFound.
+    Raises UsageError, NotFound; for a job id also SlurmUnreachable.
     """
-    from gpuq.core.tag import is_job_id
-
     if is_job_id(ref):
         target = resolve(ctx, ref)
         if target.record is None:
-            from gpuq.errors import NotFound
-
             raise NotFound(
                 f"{target.name} was not submitted by gpuq from this project", hint=f"scontrol show job {ref}"
             )
         settle_if_possible(ctx, tag=target.record.tag)
         record = ctx.ledger.read(target.record.tag, target.record.attempt)
-        return RunView(tag=record.tag, attempts=(view(record, target.job),))
+        return RunView(tag=record.tag, attempts=(view(record, target.job),)), None
     tag = require_run(ctx, ref)
-    settle_if_possible(ctx, tag=tag)
-    return RunView(tag=tag, attempts=tuple(view(record, _row(ctx, record)) for record in ctx.ledger.records(tag)))
-
-
-def _row(ctx: Context, record: Record) -> Job | None:
-    return job_of(ctx, record) if record.ended is None else None
+    away: SlurmUnreachable | None = None
+    try:
+        settle_if_possible(ctx, tag=tag)
+    except SlurmUnreachable as error:
+        away = error
+    views = []
+    for record in ctx.ledger.records(tag):
+        job = job_of(ctx, record) if record.ended is None and away is None else None
+        views.append(view(record, job))
+    return RunView(tag=tag, attempts=tuple(views)), away
 
 
 def view(record: Record, job: Job | None) -> AttemptView:

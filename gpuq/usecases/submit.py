@@ -19,7 +19,7 @@ from gpuq.core.script import with_requeue_separator
 from gpuq.errors import GpuqError, LedgerError, ScriptRefused, SlurmUnreachable, SubmissionRefused
 from gpuq.usecases.after import After, resolve_after
 from gpuq.usecases.context import Context
-from gpuq.usecases.refs import can_see_end, meant_tag, tag_of, whose
+from gpuq.usecases.refs import can_see_end, meant_tag, near_tag, tag_of, whose
 from gpuq.usecases.settle import PATIENCE, repair, settle
 
 
@@ -73,7 +73,7 @@ def prepare(ctx: Context, text: str, options: Options, *, again: Request | None 
     try:
         script, check = jobscript.read(ctx.ledger.job_script(tag), _shown(ctx, tag), tag)
     except ScriptRefused as error:
-        if (meant := meant_tag(ctx, text)) and not ctx.ledger.run_dir(tag).exists():
+        if not ctx.ledger.run_dir(tag).exists() and (meant := meant_tag(ctx, text) or near_tag(ctx, tag)):
             raise ScriptRefused(error.faults, hint=meant) from None
         raise
     layers = [ctx.project.below, run_settings(ctx.ledger.run_dir(tag))]
@@ -175,6 +175,12 @@ def _check_place(directory: str) -> None:
         raise SubmissionRefused(
             f"{directory} is not UTF-8; a record, which is JSON, cannot hold it", hint="rename that directory"
         ) from None
+    if "\\" in directory:
+        raise SubmissionRefused(
+            f"{directory} has a backslash in it; Slurm from 26.05 on drops backslashes from the path of a log, "
+            "which would then be written elsewhere",
+            hint="rename that directory",
+        )
 
 
 def _sketch(ctx: Context, draft: Draft) -> Record:
@@ -290,21 +296,25 @@ def _sbatch(ctx: Context, record: Record, descriptor: int) -> tuple[Accepted, Jo
 
 def _look_up(ctx: Context, record: Record, message: str) -> Accepted:
     """Never submit again blindly: find out first whether the job is there."""
-    give_up = ctx.clock.monotonic() + PATIENCE.total_seconds()
+    patience = PATIENCE.total_seconds()
+    started = ctx.clock.monotonic()
+    missed: float | None = None  # since when it answers and does not have the job
     while True:
-        answered = True
         try:
             jobs = ctx.slurm.jobs(uid=ctx.caller.uid, ended=True)
         except GpuqError:
-            answered, jobs = False, []
-        for job in jobs:
-            if job.comment.strip() == record.comment:
-                return Accepted(job.number, None)
-        if ctx.clock.monotonic() >= give_up:
-            break
+            missed = None
+            if ctx.clock.monotonic() - started >= patience:
+                raise _Unknown(message) from None
+        else:
+            for job in jobs:
+                if job.comment.strip() == record.comment:
+                    return Accepted(job.number, None)
+            now = ctx.clock.monotonic()
+            missed = now if missed is None else missed
+            if now - missed >= patience:
+                break
         ctx.clock.sleep(1.0)
-    if not answered:
-        raise _Unknown(message)
     raise SlurmUnreachable(f"{message}; Slurm answers again and does not have the job", hint="submit it again")
 
 

@@ -10,6 +10,7 @@ from gpuq.core.attempt import Outcome, Record, judge
 from gpuq.core.dependency import dependency_words
 from gpuq.core.job import Job, Phase
 from gpuq.core.reason import never_cures, reason_words
+from gpuq.core.tag import read_job_id
 from gpuq.errors import EXIT_OUTCOME, EXIT_STILL_RUNNING, SlurmUnreachable
 from gpuq.usecases.context import Context
 from gpuq.usecases.refs import can_see_end, current_record, job_of, resolve, whose
@@ -18,6 +19,10 @@ from gpuq.usecases.settle import settle, settle_if_possible
 FASTEST = 0.25
 SLOWEST = 5.0
 """Seconds between two looks at the queue; the pauses grow, so that a long wait costs the controller little."""
+
+HELD_PATIENCE = 10.0
+"""Seconds. A job that stays held so long waits for a person, and a wait for it would not return. Shorter holds are
+gpuq's own: the first job of a chain is held until the last is accepted."""
 
 UNREACHABLE_PATIENCE = 120.0
 """Seconds for which a controller may be away (restarting, say) before the wait gives up."""
@@ -47,8 +52,15 @@ class _Awaited:
         self.ref = ref
         self.record = record
         self.job = job
+        job_id = read_job_id(ref)
+        self.part = job_id.part if job_id else ""
+        """The task or component that is awaited; empty: the whole job."""
+        if record is None and job and job_id and job_id.number != job.number:
+            self.part = job.id  # by an id of its own, which each part has, too
         self.since = job.submit if job and job.submit else now
         self.told = ""
+        self.why = ""
+        self.held_since: float | None = None
         self.done: Waited | None = None
 
 
@@ -92,7 +104,8 @@ def _wait(ctx: Context, awaited: list[_Awaited], any_: bool, timeout: float | No
             if now - away_since > UNREACHABLE_PATIENCE:
                 raise
         open_ = [one for one in awaited if one.done is None]
-        if not open_ or (any_ and len(open_) < len(awaited)):
+        ended = any(one.done is not None and one.done.outcome is not None for one in awaited)
+        if not open_ or (any_ and ended):
             break
         if timeout is not None:
             left = started + timeout - ctx.clock.monotonic()
@@ -101,7 +114,7 @@ def _wait(ctx: Context, awaited: list[_Awaited], any_: bool, timeout: float | No
             pause = min(pause, left)
         ctx.clock.sleep(pause)
         pause = min(pause * 1.3, SLOWEST)
-    return [one.done or _not_ended(one, "") for one in awaited]
+    return [one.done or _not_ended(one, one.why) for one in awaited]
 
 
 def combined_exit_code(results: list[Waited], *, any_: bool) -> int:
@@ -129,7 +142,7 @@ def _look(ctx: Context, awaited: list[_Awaited]) -> None:
             elif one.record.job_id is not None:
                 one.job = job_of(ctx, one.record)
         elif one.job is not None:
-            _without_record(ctx, one, ctx.slurm.job(one.job.number))
+            _without_record(ctx, one, ctx.slurm.job(one.job.number, part=one.part))
         if one.done is None and one.job is not None:
             _tell(ctx, one, one.job)
 
@@ -141,11 +154,11 @@ def _without_record(ctx: Context, one: _Awaited, job: Job | None) -> None:
     if job is not None and job.phase is not Phase.ENDED:
         one.job = job
         return
-    end = (
-        ctx.slurm.end_of(job)
-        if job is not None
-        else ctx.slurm.finished(before.number, uid=before.uid, name=before.name, since=one.since)
-    )
+    end = None
+    if job is not None:
+        end = ctx.slurm.end_of(job)
+    elif before.whole:  # what is written down of an array's tasks bears ids that nobody was shown
+        end = ctx.slurm.finished(before.number, uid=before.uid, name=before.name, since=one.since)
     outcome, notes = (Outcome.LOST, ()) if end is None else judge(end, [])
     one.done = Waited(
         ref=one.ref,
@@ -169,6 +182,13 @@ def _tell(ctx: Context, one: _Awaited, job: Job) -> None:
         words = dependency_words(job.dependency)
     if job.reason.startswith("JobHeld"):
         words += f"; it starts after: gpuq release {one.ref}"
+        one.held_since = ctx.clock.monotonic() if one.held_since is None else one.held_since
+        if ctx.clock.monotonic() - one.held_since >= HELD_PATIENCE:
+            one.done = _not_ended(one, words)
+            return
+    else:
+        one.held_since = None
+    one.why = words
     stands = f"{job.state}{': ' if words else ''}{words}"
     if one.told != stands:
         one.told = stands
@@ -201,7 +221,7 @@ def _not_ended(one: _Awaited, note: str) -> Waited:
         job_id=record.job_id if record else job.number if job else None,
         outcome=None,
         state=job.state if job else "UNKNOWN",
-        notes=(note,) if note else ("it has not ended",),
+        notes=(note,) if note else (),
         log=record.log if record else None,
         exit_code=EXIT_STILL_RUNNING,
     )

@@ -37,7 +37,9 @@ def client(fake: FakeSlurm) -> SlurmCommands:
 @pytest.fixture
 def project(tmp_path: Path, fake: FakeSlurm) -> Project:
     made = Project(tmp_path / "project")
-    made.env = {"PATH": fake.path, "SLURM_CONF": "/nowhere/slurm.conf"}
+    conf = tmp_path / "slurm.conf"
+    conf.touch()
+    made.env = {"PATH": fake.path, "SLURM_CONF": str(conf)}
     made.run("a")
     return made
 
@@ -52,7 +54,9 @@ def queries(client: SlurmCommands) -> list[tuple[str, Callable[[], object]]]:
         ("squeue", client.jobs),
         ("squeue", lambda: client.jobs(uid=0, ended=True)),
         ("squeue", lambda: client.job(1)),
+        ("squeue", lambda: client.job(1, part="1_1")),
         ("scontrol", client.offer),
+        ("scontrol", client.cluster),
         ("sinfo", client.offer),
         ("scontrol", lambda: client.finished(1, uid=0, name="a", since=NOW)),
     ]
@@ -116,6 +120,12 @@ def test_a_job_that_slurm_does_not_know_is_none_in_both_of_its_ways_to_say_so(
     assert client.job(99) is None  # rc 1, Invalid job id specified
     fake.fault("squeue", stdout="", code=0)
     assert client.job(99) is None
+
+
+def test_a_number_that_no_job_can_have_is_not_asked_for(client: SlurmCommands, fake: FakeSlurm) -> None:
+    # squeue would cut it down to 32 bits and answer with another job
+    assert [client.job(number) for number in (0, 2**32, 2**32 + 1, 10**30)] == [None] * 4
+    assert fake.calls("squeue") == []
 
 
 def test_a_program_that_is_missing_is_no_slurm_here(tmp_path: Path) -> None:
@@ -243,7 +253,7 @@ def test_nothing_of_an_outer_job_reaches_any_command_of_slurm(project: Project, 
         assert fake.calls(program), program
         for call in fake.calls(program):
             assert not outer.keys() & call.environment.keys()
-            assert call.environment["SLURM_CONF"] == "/nowhere/slurm.conf"
+            assert call.environment["SLURM_CONF"] == project.env["SLURM_CONF"]
     (sbatch,) = fake.calls("sbatch")
     assert {name for name in sbatch.environment if name.startswith("SLURM")} == {"SLURM_CONF"}
     assert sbatch.environment["GPUQ_TAG"] == "a"
@@ -357,6 +367,19 @@ def test_a_garbled_queue_is_an_error_with_its_own_code(project: Project, fake: F
     assert "does not answer" in ran.stderr
 
 
+def test_a_configuration_that_is_gone_is_told_at_once(project: Project, fake: FakeSlurm, tmp_path: Path) -> None:
+    gone = tmp_path / "gone" / "slurm.conf"
+    for args in (("queue",), ("submit", "a"), ("cancel", "7")):
+        ran = project.gpuq(*args, env={"SLURM_CONF": str(gone)}).exits(4)
+        assert f"{gone} does not exist" in ran.stderr
+        assert "unset SLURM_CONF" in ran.stderr
+    gone.parent.mkdir()
+    (gone.parent / "local.json").touch()  # an embedded Slurm that is down
+    ran = project.gpuq("queue", env={"SLURM_CONF": str(gone)}).exits(4)
+    assert f"gpuq local up --dir {gone.parent}" in ran.stderr
+    assert not any(fake.calls(program) for program in PROGRAMS)
+
+
 # -- what Slurm has forgotten ------------------------------------------------------------------------------------
 
 
@@ -461,3 +484,15 @@ def test_a_number_in_a_banner_is_not_taken_for_the_job_and_no_other_job_is_touch
     assert "as job 2 " in ran.stdout
     assert project.record("a").job_id == 2
     assert [job["state"] for job in fake.jobs().values()] == ["PENDING", "PENDING"]
+
+
+def test_what_is_on_disk_is_shown_while_slurm_does_not_answer(project: Project, fake: FakeSlurm) -> None:
+    project.submit("a")
+    for program in PROGRAMS:
+        fake.fault(program, stderr=f"{program}: error: Unable to contact slurm controller (connect failure)\n", code=1)
+    for args in (("status",), ("status", "a")):
+        ran = project.gpuq(*args).exits(4)
+        assert "UNKNOWN" in ran.stdout
+        assert "does not answer" in ran.stderr
+    shown = project.gpuq("status", "--json").exits(4).json
+    assert [one["state"] for run in shown["runs"] for one in run["attempts"]] == ["UNKNOWN"]

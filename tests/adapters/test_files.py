@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -9,7 +10,35 @@ from pathlib import Path
 
 import pytest
 
-from gpuq.adapters.files import write_atomic
+from gpuq.adapters.configfiles import find_project
+from gpuq.adapters.embedded import layout
+from gpuq.adapters.files import is_there, write_atomic
+from gpuq.adapters.git import toplevel
+from gpuq.adapters.slurm.locate import Source, locate
+
+
+def test_what_this_user_may_not_look_at_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    (tmp_path / "gpuq.toml").touch()
+    assert is_there(tmp_path / "gpuq.toml")
+    assert not is_there(tmp_path / "no")
+    assert not is_there(Path("a\0b"))
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert not is_there(tmp_path / "gpuq.toml")
+    assert toplevel(tmp_path) is None
+    assert find_project(tmp_path, {}).root == tmp_path
+    assert locate({}, system_conf=tmp_path / "slurm.conf").source is Source.NONE
+
+
+def test_without_a_home_there_is_a_place_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setattr(Path, "home", homeless)
+    assert layout.default_dir() == Path("/.local/state/gpuq/local")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
+import zoneinfo
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,44 @@ def _zone(name: str) -> Iterator[None]:
     else:
         os.environ["TZ"] = before
     time.tzset()
+
+
+@pytest.fixture
+def new_york() -> Iterator[None]:
+    """Clocks are set back at 06:00 UTC on the 1st of November 2026."""
+    yield from _zone("America/New_York")
+
+
+@pytest.mark.parametrize("hour", [5, 6])
+def test_the_hour_that_comes_twice_is_the_one_in_which_it_was_submitted(
+    tmp_path: Path, new_york: None, hour: int
+) -> None:
+    submit = datetime.datetime(2026, 11, 1, hour, 30, tzinfo=datetime.UTC)
+    text = line(submit="2026-11-01T01:30:00")
+    text = text.replace("2026-11-29T13:00:05", "2026-11-01T01:30:05").replace(
+        "2026-11-29T13:10:05", "2026-11-01T02:10:00"
+    )
+    (tmp_path / "jobcomp").write_text(text)
+    end = last_end(tmp_path / "jobcomp", 12, uid=1000, name="dino/lr3e-4", since=submit)
+    assert end is not None
+    assert end.start == submit + 5 * SECOND
+    assert end.end == datetime.datetime(2026, 11, 1, 7, 10, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize("name", ["Asia/Tokyo", "America/New_York", "Asia/Kathmandu"])
+def test_the_callers_tz_need_not_be_slurmctlds(tmp_path: Path, name: str) -> None:
+    try:
+        with Path("/etc/localtime").open("rb") as handle:
+            system: datetime.tzinfo = zoneinfo.ZoneInfo.from_file(handle)
+    except OSError:
+        system = datetime.UTC
+    text = line(submit=f"{SUBMIT.astimezone(system):%FT%T}")
+    text = text.replace("2026-11-29T13:00:05", f"{(SUBMIT + 5 * SECOND).astimezone(system):%FT%T}")
+    (tmp_path / "jobcomp").write_text(text)
+    for _ in _zone(name):
+        end = last_end(tmp_path / "jobcomp", 12, uid=1000, name="dino/lr3e-4", since=SUBMIT)
+    assert end is not None
+    assert end.start == SUBMIT + 5 * SECOND
 
 
 def line(
@@ -173,7 +212,7 @@ def test_local_times_become_utc(tmp_path: Path) -> None:
         end = look(tmp_path, line(submit="2026-11-29T15:00:00"))
         assert end is not None
         assert end.end == SUBMIT - 2 * 3600 * SECOND + 605 * SECOND
-        assert look(tmp_path, line(submit="2026-11-29T14:00:00")) is None
+        assert look(tmp_path, line(submit="2026-11-29T10:00:00")) is None
 
 
 LONG_AGO = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

@@ -70,6 +70,15 @@ def everything(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink())
 
 
+@pytest.mark.parametrize("raw", ["", "{", "[]", "null", '{"a":' * 100000, "[" * 100000, '{"version": "x"}', "\0" * 99])
+def test_a_record_that_makes_no_sense_is_told_and_no_defect(ledger: Ledger, raw: str) -> None:
+    _, claim = taken(ledger)
+    claim.close()
+    ledger.path("a", 1, "json").write_text(raw)
+    with pytest.raises(LedgerError, match=r"attempt1\.json is not a record that gpuq understands"):
+        ledger.read("a", 1)
+
+
 def test_a_reservation_is_a_record_a_script_and_an_entry(ledger: Ledger) -> None:
     made, claim = taken(ledger)
     assert made.attempt == 1

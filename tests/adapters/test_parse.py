@@ -18,7 +18,8 @@ from gpuq.errors import SlurmAnswerError
 from tests import DATA
 
 MARK = "\x1e0f1e2d3c"
-RECORDED = sorted(path.name for path in (DATA / "slurm").iterdir())
+RECORDED = sorted(path.parent.name for path in (DATA / "slurm").glob("*/scontrol-show-partition.txt"))
+"""By hand; what record_slurm.py recorded is in test_recorded.py."""
 
 
 def row(comment: str = "(null)", workdir: str = "/home/ada/p", name: str = "a", mark: str = MARK, **fields: str) -> str:
@@ -203,6 +204,37 @@ def test_a_recorded_queue_of_every_kind_of_job() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shown", "own", "number", "whole"),
+    [
+        ("12", "12", 12, True),
+        ("12_3", "12", 12, False),
+        ("12_[1-3%1]", "12", 12, False),
+        ("12+0", "12", 12, False),
+        ("12+1", "13", 12, False),  # %F is the component's own id
+    ],
+)
+def test_the_number_of_a_part_is_the_jobs(shown: str, own: str, number: int, whole: bool) -> None:
+    job = one(row(i=shown, F=own))
+    assert (job.id, job.number, job.whole) == (shown, number, whole)
+
+
+def test_the_end_of_a_part_is_found_by_its_id() -> None:
+    printed = f"{'12_11':>200}{'0:9':>20}{0:>12}\n{'12_1':>200}{'3:0':>20}{2:>12}\n"
+    job = one(row(i="12_1", T="FAILED"))
+    end = parse.parse_end(job, parse.part_of_end(job, printed))
+    assert (end.exit_code, end.signal, end.restarts) == (3, 0, 2)
+    with pytest.raises(SlurmAnswerError):
+        parse.part_of_end(one(row(i="12_2", T="FAILED")), printed)
+
+
+@given(st.text())
+def test_no_text_is_the_end_of_a_part_by_chance(text: str) -> None:
+    job = one(row(i="12_1", T="FAILED"))
+    with pytest.raises(SlurmAnswerError):
+        parse.parse_end(job, parse.part_of_end(job, text))
+
+
+@pytest.mark.parametrize(
     ("printed", "code", "signal"),
     [
         ("0 0", 0, 0),
@@ -337,6 +369,6 @@ def test_no_text_makes_a_reader_raise_anything_else(text: str) -> None:
             assert isinstance(read(text), list)
 
 
-def test_every_release_that_was_recorded_is_here() -> None:
+def test_every_release_that_was_recorded_by_hand_is_here() -> None:
     assert RECORDED == ["22.05", "25.11"]
     assert all(Path(DATA / "slurm" / version / "jobcomp.txt").exists() for version in RECORDED)

@@ -138,10 +138,6 @@ def test_a_percent_sign_in_the_path_of_a_log_is_no_pattern() -> None:
     assert "--output=/p/50%%j/attempt2.out" in sbatch_argv(record(log="/p/50%j/attempt2.out"))
 
 
-def test_a_backslash_in_the_path_of_a_log_is_one_and_switches_no_pattern_on() -> None:
-    assert "--output=/p/50%j\\\\x/attempt2.out" in sbatch_argv(record(log="/p/50%j\\x/attempt2.out"))
-
-
 def test_memory_is_asked_for_in_megabytes_rounded_up() -> None:
     assert "--mem=2M" in sbatch_argv(record(memory=MIB + 1))
 

@@ -75,6 +75,12 @@ def test_24_00_is_24_minutes_and_is_said_so() -> None:
     assert ask(Settings(time="0:24:00")).notes == ()
 
 
+def test_a_few_megabytes_are_said_to_be_megabytes() -> None:
+    (note,) = ask(Settings(memory=28 * MIB)).notes
+    assert note.startswith("28M of memory is little for a job")
+    assert ask(Settings(memory=65 * MIB)).notes == ()
+
+
 def test_a_time_of_zero_is_refused_with_the_reason() -> None:
     assert "no limit at all" in refusal(Settings(time="0")).message
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuq.core.tag import ATTEMPTS_DIR, check_tag, is_job_id
+from gpuq.core.tag import ATTEMPTS_DIR, JobId, check_tag, is_job_id, read_job_id
 
 _PIECES = st.lists(
     st.sampled_from(
@@ -83,3 +84,38 @@ def test_job_ids_are_told_from_tags(text: str, answer: bool) -> None:
 @pytest.mark.parametrize("text", ["12\n", "١٢", "²"])
 def test_only_plain_digits_are_a_job_id(text: str) -> None:
     assert not is_job_id(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "part", "cluster"),
+    [
+        ("12", 12, "", ""),
+        ("12_3", 12, "12_3", ""),
+        ("12+1", 12, "12+1", ""),
+        ("12_[1-3%1]", 12, "", ""),
+        ("12_[1,5-9:2%4]", 12, "", ""),
+        ("12_[1,3,...]", 12, "", ""),  # squeue shortens a long list
+        ("67108864;north", 67108864, "", "north"),
+        ("12_3;north-2", 12, "12_3", "north-2"),
+    ],
+)
+def test_a_job_as_slurms_commands_write_it(text: str, number: int, part: str, cluster: str) -> None:
+    assert read_job_id(text) == JobId(number, part, cluster)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "12_", "12+", "12;", ";a", "12_[", "12_[]", "a", "12_3+1", "١٢", "12\n", "12;a;b", "-1"]
+)
+def test_what_is_no_job(text: str) -> None:
+    assert read_job_id(text) is None
+
+
+@given(st.text("0123456789_+[]-,%:.;a\n"))
+def test_no_text_becomes_a_part_of_another_job(text: str) -> None:
+    found = read_job_id(text)
+    if found is not None:
+        assert text.startswith(str(found.number)) or text.startswith("0")
+        assert found.part == "" or (
+            text.startswith(found.part) and int(re.split("[_+]", found.part)[0]) == found.number
+        )
+    assert (found is not None) or not is_job_id(text)

@@ -92,7 +92,7 @@ def test_an_array(slurm_shared: Embedded, project: Project) -> None:
     assert dependencies(project, "b") == (f"afterany:{array}",)
     project.gpuq("submit", "b", "--after", f"{array}_2").ok()
     assert dependencies(project, "b", 2) == (f"afterany:{array}_2",)
-    assert "one task of an array" in project.gpuq("cancel", f"{array}_1").exits(2).stderr
+    assert f"{array}_1 is" in project.gpuq("cancel", f"{array}_1").exits(2).stderr
     assert project.gpuq("wait", str(array), "--timeout", "0").code == 27
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import os
 import shutil
@@ -30,6 +31,19 @@ def test_cancel_a_running_and_a_waiting_one(slurm_shared: Embedded, project: Pro
     assert "has ended already as CANCELLED" in project.gpuq("cancel", "a").exits(11).stderr
 
 
+def test_a_submission_under_way_does_not_keep_another_attempt_from_being_cancelled(
+    slurm_shared: Embedded, project: Project
+) -> None:
+    project.run("a")
+    project.submit("a", "--hold")
+    entry = project.runs / ".gpuq/open/0123456789abcdef"  # numbered and locked; its record comes next
+    entry.write_text("a\n2\n")
+    with entry.open() as locked:
+        fcntl.flock(locked, fcntl.LOCK_EX)
+        project.gpuq("cancel", "a").ok()
+    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+
+
 def test_several_at_once_and_one_refused(slurm_shared: Embedded, project: Project) -> None:
     project.run("a")
     project.run("b")
@@ -39,6 +53,38 @@ def test_several_at_once_and_one_refused(slurm_shared: Embedded, project: Projec
     assert ran.code == 6, ran
     assert "run a has no attempt" in ran.stderr
     assert "999999" in ran.stderr
+    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+
+
+def test_an_id_beyond_slurms_32_bits_is_never_another_job(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a")
+    job = project.submit("a", "--hold")
+    for number in (2**32 + job, 2**64 + job, int("1" * 4000)):
+        for command in ("cancel", "status", "wait", "log"):
+            assert "job" in project.gpuq(command, str(number)).exits(6).stderr
+    assert "job" in project.gpuq("cancel", "1" * 5000).exits(6).stderr
+    assert slurm_shared.must("squeue", "-h", "-o", "%A %T").split() == [str(job), "PENDING"]
+    assert project.gpuq("status", f"000{job}").ok().stdout.startswith("a attempt 1")
+
+
+def test_the_own_id_of_an_arrays_task_does_not_cancel_the_array(slurm_shared: Embedded, project: Project) -> None:
+    array = slurm_shared.sbatch("sleep 600", "--array=1-2", "--mem=50M", "-c1", "--hold")
+    slurm_shared.must("scontrol", "release", f"{array}_1")
+    task = int(slurm_shared.must("squeue", "-h", "-j", f"{array}_1", "-o", "%A"))
+    if task == array:  # the last task to be split off keeps the array's id
+        task = int(slurm_shared.must("squeue", "-h", "-j", f"{array}_2", "-o", "%A"))
+    assert task != array
+    assert f"one task ({array}_" in project.gpuq("cancel", str(task)).exits(2).stderr
+    assert len(slurm_shared.must("squeue", "-h", "-r", "-j", str(array), "-o", "%i").split()) == 2
+    project.gpuq("cancel", str(array)).ok()
+    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+
+
+def test_a_heterogeneous_job_is_cancelled_by_its_own_id(slurm_shared: Embedded, project: Project) -> None:
+    options = ["--parsable", "--hold", "--mem=50M", "-c1", "--output=/dev/null", ":", "--mem=50M", "-c1"]
+    first = int(slurm_shared.must("sbatch", *options, "--wrap", "true"))
+    assert "one component" in project.gpuq("cancel", str(first + 1)).exits(2).stderr
+    project.gpuq("cancel", str(first)).ok()
     assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
 
 
@@ -84,8 +130,8 @@ def test_set_takes_sizes_as_people_write_them(slurm_shared: Embedded, project: P
     request = project.record("a").request
     assert request.time_limit == 3600
     assert request.memory >= 204 * 2**20
-    assert "10238976M" in project.gpuq("set", "a", "--mem", "9999G").exits(5).stderr
-    assert "allows 7-00:00:00" in project.gpuq("set", "a", "--time", "30-0").exits(5).stderr
+    assert "10238976M" in project.gpuq("set", "a", "--mem", "9999G").exits(11).stderr
+    assert "allows 7-00:00:00" in project.gpuq("set", "a", "--time", "30-0").exits(11).stderr
     project.gpuq("set", "a").exits(2)
     assert "24 minutes" in project.gpuq("set", "a", "--time", "24:00").ok().stderr
     project.gpuq("release", "a").ok()

@@ -32,7 +32,7 @@ def test_the_example_works_as_it_stands(name: str, slurm_shared: Embedded, tmp_p
     project = Project(tmp_path / "project", RESULT)
     project.run("digits/baseline", JOB)
     project.run("digits/wide", JOB)
-    if name in {"log", "status", "wait", "resubmit"}:
+    if name in {"log", "status", "wait", "why", "resubmit"}:
         project.gpuq("chain", "digits/baseline", "digits/wide", "--wait").ok()
     command = cli.get_command(None, name) if name else cli  # type: ignore[arg-type]
     assert command is not None

@@ -30,6 +30,30 @@ def test_exit_codes_and_signals(slurm_shared: Embedded, project: Project) -> Non
     assert fine.end >= fine.start
 
 
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("echo '{\"folds\": [1'$(printf '0%.0s' {1..400})']}' > $GPUQ_RUN_DIR/cv.json", "SUCCEEDED"),
+        ("echo '{\"folds\": [1e999]}' > $GPUQ_RUN_DIR/cv.json", "SUCCEEDED"),
+        ("head -c 100000 /dev/zero | tr '\\0' '[' > $GPUQ_RUN_DIR/cv.json", "SUCCEEDED"),
+        ("head -c 100000 /dev/urandom > $GPUQ_RUN_DIR/cv.json", "SUCCEEDED"),
+        ("touch -d @9999999999999 $GPUQ_RUN_DIR/cv.json", "SUCCEEDED"),
+        ("mkdir $GPUQ_RUN_DIR/cv.json", "SUCCEEDED"),
+        ("mkfifo $GPUQ_RUN_DIR/cv.json", "SUCCEEDED"),
+        ("ln -s cv.json $GPUQ_RUN_DIR/cv.json", "INCOMPLETE"),
+    ],
+)
+def test_whatever_a_job_leaves_as_its_result_its_end_is_recorded(
+    slurm_shared: Embedded, project: Project, body: str, outcome: str
+) -> None:
+    project.run("a", body, config=RESULTS)
+    project.submit("a", "--cpu-only")
+    ended = project.ended("a")
+    assert ended.outcome == outcome
+    assert ended.score is None
+    project.gpuq("status").ok()
+
+
 def test_promised_results(slurm_shared: Embedded, project: Project) -> None:
     run = project.run("a", "true", config=RESULTS)
     stale = run / "cv.json"

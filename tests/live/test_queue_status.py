@@ -13,7 +13,7 @@ from tests.embedded import Embedded
 from tests.gpuq_cli import Project, foreign_job
 
 ROW = {
-    "position", "job_id", "tag", "attempt", "user", "state", "reason", "reason_words", "stuck", "dependency",
+    "position", "job_id", "id", "tag", "attempt", "user", "state", "reason", "reason_words", "stuck", "dependency",
     "dependency_words", "elapsed", "time_limit", "memory", "cpus", "gpus", "partition", "submit", "start", "project",
 }  # fmt: skip
 
@@ -25,6 +25,18 @@ def rows(project: Project, *args: str) -> list[dict[str, Any]]:
     for row in found:
         assert set(row) == ROW
     return found
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 300])
+def test_a_comment_that_looks_like_ours_with_a_number_beyond_reason(
+    slurm_shared: Embedded, project: Project, number: str
+) -> None:
+    project.run("a")
+    job = slurm_shared.sbatch("true", "--hold", "--job-name=a", f"--comment=gpuq:1:{number}:ab")
+    project.gpuq("queue").ok()
+    project.gpuq("queue", "--json").ok()
+    assert "not submitted by gpuq" in project.gpuq("status", str(job)).exits(6).stderr
+    project.gpuq("cancel", str(job)).ok()
 
 
 def test_an_empty_queue(slurm_shared: Embedded, project: Project) -> None:
@@ -51,7 +63,7 @@ def test_the_order_and_the_reasons(slurm_shared: Embedded, project: Project) -> 
     assert [(row["tag"], row["position"]) for row in found] == [("runs", 0), ("next", 1), ("dependent", 2), ("held", 3)]
     run, next_, dependent, held = found
     assert run["state"] == "RUNNING"
-    assert run["job_id"] == str(running)
+    assert run["job_id"] == running
     assert run["gpus"] == 1
     assert run["memory"] == 100 * 2**20
     assert next_["reason_words"] in {"behind other jobs", "waits for the GPU, memory or cores"}
@@ -64,6 +76,21 @@ def test_the_order_and_the_reasons(slurm_shared: Embedded, project: Project) -> 
     text = project.gpuq("queue").ok().stdout
     assert [line.split()[2] for line in text.splitlines()[1:]] == ["runs", "next", "dependent", "held"]
     assert f"after {running} succeeds" in text
+
+
+def test_a_chain_is_shown_in_its_order(slurm_shared: Embedded, project: Project) -> None:
+    project.run("runs", "sleep 600")
+    for tag in ("a", "b", "c"):
+        project.run(tag)
+    running = project.submit("runs")
+    slurm_shared.wait_state(running, "RUNNING")
+    # The first of a chain is held until the last is accepted, and a released job goes behind the others in Slurm.
+    project.gpuq("chain", "a", "b", "c", "--after", "runs").ok()
+    assert [row["tag"] for row in rows(project)] == ["runs", "a", "b", "c"]
+    project.gpuq("top", "c").ok()
+    assert [row["tag"] for row in rows(project)] == ["runs", "a", "b", "c"]
+    project.gpuq("hold", "a").ok()
+    assert [row["tag"] for row in rows(project)] == ["runs", "a", "b", "c"]
 
 
 NAMES = [
@@ -98,9 +125,9 @@ def test_jobs_of_any_name(slurm_shared: Embedded, project: Project, tmp_path: Pa
 def test_arrays_and_other_peoples_jobs(slurm_shared: Embedded, project: Project) -> None:
     array = slurm_shared.sbatch("true", "--hold", "--array=1-3%1")
     foreign = foreign_job(slurm_shared, "--hold")
-    assert [row["job_id"] for row in rows(project)] == [f"{array}_[1-3%1]"]
+    assert [row["id"] for row in rows(project)] == [f"{array}_[1-3%1]"]
     everybody = rows(project, "--all")
-    assert {(row["job_id"], row["user"]) for row in everybody[1:]} == {(str(foreign), "nobody")}
+    assert {(row["job_id"], row["user"]) for row in everybody[1:]} == {(foreign, "nobody")}
     assert "nobody" in project.gpuq("queue", "-a").ok().stdout
 
 

@@ -36,6 +36,44 @@ def test_killed_before_sbatch_ran(slurm_shared: Embedded, project: Project) -> N
     assert project.numbers("a") == [1]
 
 
+def test_one_answer_without_the_job_is_no_proof_that_it_was_never_made(
+    slurm_shared: Embedded, project: Project
+) -> None:
+    # a controller that hung answers squeue before it takes the job that an sbatch, dead by now, had sent it
+    project.run("a")
+    die_in_sbatch(project, 'kill -9 "$PPID"', "--hold", "--key", "k")
+    project.gpuq("queue", patience=0).ok()
+    record = project.record("a")
+    job = int(slurm_shared.must(*record.argv))
+    assert project.submit("a", "--hold", "--key", "k") == job
+    assert project.record("a").job_id == job
+    assert slurm_shared.must("squeue", "-h", "-o", "%A").split() == [str(job)]
+
+
+def test_a_log_without_its_job_in_one_answer_is_not_lost(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a")
+    die_in_sbatch(project, 'kill -9 "$PPID"')
+    project.gpuq("queue", patience=0).ok()
+    record = project.record("a")
+    Path(record.log).touch()  # it began just behind the answer
+    project.gpuq("queue", patience=60).ok()
+    assert project.record("a").ended is None
+    slurm_shared.must(*record.argv)
+    assert project.gpuq("wait", "a").ok().stdout.startswith("a attempt 1 (job ")
+
+
+def test_a_late_answer_without_the_job_does_not_end_the_search_for_it(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a")
+    project.wrap("squeue", 'sleep 2; exec "$REAL" "$@"')
+    project.wrap(
+        "sbatch",
+        '(sleep 3; exec "$REAL" "$@") > /dev/null 2>&1 &\n'
+        'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2\nexit 1',
+    )
+    ran = project.gpuq("submit", "a", "--hold", "--parsable", patience=1.5).ok()
+    assert slurm_shared.must("squeue", "-h", "-o", "%A").split() == ran.stdout.split()
+
+
 @pytest.mark.parametrize("look", [("queue",), ("status",), ("status", "a"), ("wait", "a", "--timeout", "0")])
 def test_killed_after_slurm_accepted_it(slurm_shared: Embedded, project: Project, look: tuple[str, ...]) -> None:
     project.run("a")

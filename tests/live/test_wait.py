@@ -38,9 +38,23 @@ def test_the_time_is_over(slurm_shared: Embedded, project: Project) -> None:
     project.submit("a", "--hold")
     ran = project.gpuq("wait", "a", "--timeout", "0.3").exits(27)
     assert "held; it starts after: gpuq release a" in ran.stderr
-    assert "not ended" in ran.stdout
-    assert "PENDING" in ran.stdout
+    assert "not ended; PENDING; held; it starts after: gpuq release a" in ran.stdout
     ran = project.gpuq("wait", "a", "--any", "--timeout", "0").exits(27)
+
+
+def test_a_job_that_stays_held_is_not_waited_for_for_ever(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a")
+    project.run("b")
+    project.submit("a", "--hold")
+    ran = project.gpuq("wait", "a").exits(27)
+    assert "not ended; PENDING; held; it starts after: gpuq release a" in ran.stdout
+    # another one that can end is worth waiting for
+    process = project.start("wait", "a", "b", "--any", "--json")
+    assert project.finish(process).code == 6  # b has no attempt yet
+    project.submit("b", "--after", "a")
+    process = project.start("wait", "a", "b", "--any", "--json")
+    project.gpuq("cancel", "a").ok()
+    assert project.finish(process).json["results"][0]["outcome"] == "CANCELLED"
 
 
 def test_a_job_that_can_never_start_is_not_waited_for(slurm_shared: Embedded, project: Project) -> None:

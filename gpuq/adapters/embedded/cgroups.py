@@ -106,9 +106,11 @@ def _can_make(directory: Path) -> bool:
 
 
 def of_node(node: str, root: Path = ROOT) -> list[Path]:
-    """The topmost cgroups that belong to `node`."""
+    """The topmost cgroups that belong to `node`; the freezer's first, because what a suspended job has frozen must be
+    thawed before it can be killed through any of the others."""
     patterns = (f"*/slurm_{node}", f"slurm_{node}", f"system.slice/{node}_slurmstepd.scope", f"*/system/slurm_{node}")
-    return sorted({path for pattern in patterns for path in root.glob(pattern) if path.is_dir()})
+    found = {path for pattern in patterns for path in root.glob(pattern) if path.is_dir()}
+    return sorted(found, key=lambda path: (path.parent.name != "freezer", path))
 
 
 def jobs_of(node: str, root: Path = ROOT) -> list[Path]:

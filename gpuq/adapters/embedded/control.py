@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -48,6 +49,10 @@ def nice_to_lead(first: list[Job], others: list[Job]) -> dict[int, int]:
     if not moving or moving[-1].priority > top:
         return {}
     return {job.id: job.nice + job.priority - (top + len(moving) - at) for at, job in enumerate(moving)}
+
+
+SLURMS_OWN_DRAIN = re.compile(r"count reported lower than configured|Low (?:RealMemory|socket|CPUs)", re.IGNORECASE)
+"""Reasons with which slurmctld drains a node whose slurmd reports less than slurm.conf says."""
 
 
 class Controller:
@@ -99,10 +104,11 @@ class Controller:
 
     def jobs(self, states: str = RUNNING) -> list[Job]:
         """Jobs in `states` (comma separated, or "all")."""
-        argv = [self.programs.squeue, "-h", "-r", "-a", "-t", states, "-o", "%A|%Q|%y|%T|%j"]
+        mark = os.urandom(8).hex()  # a name may hold newlines
+        argv = [self.programs.squeue, "-h", "-r", "-a", "-t", states, "-o", f"{mark}%A|%Q|%y|%T|%j"]
         found = []
-        for line in self._must(argv).splitlines():
-            number, priority, nice, state, name = line.split("|", 4)
+        for row in self._must(argv).split(mark)[1:]:
+            number, priority, nice, state, name = row.removesuffix("\n").split("|", 4)
             found.append(Job(int(number), int(priority), int(nice), state, name))
         return found
 
@@ -165,6 +171,12 @@ class Controller:
         text = self._must([self.programs.scontrol, "-d", "show", "node", self.node])
         used = re.search(r"\bGresUsed=\S*gpu:(?:[^:\s(]+:)?([1-9]\d*)", text)
         return used is not None and not self.jobs(f"{RUNNING},COMPLETING")
+
+    def take_back(self, fields: dict[str, str]) -> None:
+        """End a drain that Slurm itself made for an earlier registration that did not fit; it outlives its cause. One
+        that a person made stays."""
+        if "DRAIN" in fields.get("State", "") and SLURMS_OWN_DRAIN.search(fields.get("Reason", "")):
+            self._ask([self.programs.scontrol, "update", f"NodeName={self.node}", "State=RESUME"])
 
     def fail_node(self) -> None:
         """Declare the node's jobs lost and take the node back: those that may are requeued, the others NODE_FAIL."""

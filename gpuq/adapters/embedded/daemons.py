@@ -62,8 +62,11 @@ class Found(msgspec.Struct):
 
 
 def clean_environment(layout: Layout) -> dict[str, str]:
-    """The caller's environment without Slurm's variables, for daemons and for commands that ask them."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(SLURM_VARIABLES)}
+    """The caller's environment without Slurm's variables, for daemons and for commands that ask them.
+
+    Also without TZ: the daemons write times without a zone, for readers who may have another TZ.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(SLURM_VARIABLES) and name != "TZ"}
     kept["SLURM_CONF"] = str(layout.conf)
     return kept
 
@@ -87,6 +90,28 @@ def find(layout: Layout) -> Found:
                 found.steps.append(process)
             else:
                 found.helpers.append(process)
+    return found
+
+
+def find_configured(conf: Path, *, system: bool, munge_socket: str) -> dict[str, psutil.Process]:
+    """The daemons of a Slurm that is not an embedded one. system: `conf` is where the packages look, so that a daemon
+    which names no configuration is its. munge_socket: empty for munge's own default."""
+    found: dict[str, psutil.Process] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            name = process.name()
+            kind = next((daemon for daemon in DAEMONS if name == daemon or name.startswith(f"{daemon}-")), "")
+            if not kind or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            words = process.cmdline()
+            if kind == "munged":
+                sockets = [word.partition("=")[2] for word in words if word.startswith("--socket=")]
+                ours = munge_socket in sockets if munge_socket else not sockets
+            else:
+                named = words[words.index("-f") + 1] if "-f" in words[:-1] else _environ(process).get("SLURM_CONF")
+                ours = named == str(conf) or (named is None and system)
+            if ours and _is_older(process, found.get(kind)):
+                found[kind] = process
     return found
 
 

@@ -22,8 +22,15 @@ def default_dir() -> Path:
         return Path(chosen).absolute()
     state = os.environ.get("XDG_STATE_HOME") or ""
     # The XDG base directory specification: a relative path is to be ignored.
-    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    base = Path(state) if state.startswith("/") else _home() / ".local" / "state"
     return base / "gpuq" / "local"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # no HOME, and a user id without a name, as in containers
+        return Path("/")
 
 
 def conf_path(directory: Path) -> Path:

@@ -98,6 +98,8 @@ def _start_once(layout: Layout, programs: host.Programs, saved: LocalState, spec
             fields = controller.node_fields()
             text = f"node {saved.node} is {fields.get('State') or 'unknown'} {fields.get('Reason', '')}".strip()
             raise daemons.DaemonFailed("slurmd", text, layout.log_dir / "slurmd.log")
+        if time.monotonic() - started > 1:
+            controller.take_back(controller.node_fields())
         if not told and time.monotonic() - started > 2:
             say("waiting for the node to register")
             told = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,8 @@ from gpuq.adapters.slurm.locate import Location, Source, environment_for
 from gpuq.core import batch
 from gpuq.core.job import Job, JobEnd, Node, Partition, Phase
 from gpuq.core.ports import Accepted, InDoubt
+from gpuq.core.tag import LARGEST_ID
+from gpuq.core.usage import Allocation, Estimate, NodeUsage
 from gpuq.errors import ChangeRefused, GpuqError, SlurmAnswerError, SlurmUnreachable, SubmissionRefused
 
 READ_TIMEOUT = 30.0
@@ -52,11 +53,13 @@ class SlurmCommands:
             return [job for job in self.jobs(ended=ended) if job.uid == uid]
         return parse.parse_queue(result.stdout, mark)
 
-    def job(self, job_id: int) -> Job | None:
+    def job(self, job_id: int, *, part: str = "") -> Job | None:
         """See the port."""
+        if not 0 < job_id <= LARGEST_ID:
+            return None
         mark = _mark()
         result = self._run(
-            ["squeue", "--noheader", "--all", "--states", "all", "--jobs", str(job_id)]
+            ["squeue", "--noheader", "--all", "--states", "all", "--jobs", part or str(job_id)]
             + ["--format", parse.queue_format(mark)],
         )
         if not result.ok:
@@ -64,31 +67,40 @@ class SlurmCommands:
                 return None
             raise self._failure(result)
         rows = parse.parse_queue(result.stdout, mark)
-        # An array has a row for each task: it has ended when the last one has.
-        return min(rows, key=lambda row: row.phase is Phase.ENDED, default=None)
+        # An array and a heterogeneous job have a row for each part: such a job has ended when the last one has, and
+        # well only when all have. Asked for one component, squeue shows them all.
+        return min((row for row in rows if part in ("", row.id)), key=_says_least, default=None)
 
     def end_of(self, job: Job) -> JobEnd:
         """See the port."""
-        one = job.id if re.fullmatch(r"\d+_\d+", job.id) else str(job.number)
-        out = self._read(["squeue", "--noheader", "--all", "--states", "all", "--jobs", one, "-O", parse.END_FORMAT])
-        return parse.parse_end(job, out.split("\n", 1)[0])
+        argv = ["squeue", "--noheader", "--all", "--states", "all", "--jobs", str(job.number), "-O"]
+        if job.whole:
+            return parse.parse_end(job, self._read([*argv, parse.END_FORMAT]).split("\n", 1)[0])
+        return parse.parse_end(job, parse.part_of_end(job, self._read([*argv, parse.PART_END_FORMAT])))
 
     def finished(self, job_id: int, *, uid: int, name: str, since: datetime.datetime) -> JobEnd | None:
         """See the port."""
         from gpuq.adapters.slurm import jobcomp  # rarely needed
 
-        config = self._read(["scontrol", "show", "config"])
-        values = {}
-        for line in config.splitlines():
-            key, equals, value = line.partition("=")
-            if equals:
-                values[key.strip()] = value.strip()
+        values = self._config()
         if values.get("JobCompType") != "jobcomp/filetxt":
             return None
         path = values.get("JobCompLoc", "")
         if not path.startswith("/"):
             path = "/var/log/slurm_jobcomp.log"  # slurm.conf(5), JobCompLoc: the default of jobcomp/filetxt
         return jobcomp.last_end(Path(path), job_id, uid=uid, name=name, since=since)
+
+    def cluster(self) -> str:
+        """See the port."""
+        return self._config().get("ClusterName", "")
+
+    def _config(self) -> dict[str, str]:
+        values = {}
+        for line in self._read(["scontrol", "show", "config"]).splitlines():
+            key, equals, value = line.partition("=")
+            if equals:
+                values[key.strip()] = value.strip()
+        return values
 
     def offer(self) -> tuple[list[Partition], list[Node]]:
         """See the port."""
@@ -102,6 +114,41 @@ class SlurmCommands:
             if not result.ok:
                 raise self._failure(result)
         return parse.parse_partitions(results[0].stdout), parse.parse_nodes(results[1].stdout)
+
+    def usage(self) -> list[NodeUsage]:
+        """See the port."""
+        from gpuq.adapters.slurm import parse_usage  # as below: only where somebody asks why
+
+        return parse_usage.nodes(self._read(["scontrol", "--all", "--details", "show", "node"]))
+
+    def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation]:
+        """See the port."""
+        from gpuq.adapters.slurm import parse_usage
+
+        found = {}
+        for job_id in job_ids:
+            result = self._run(["scontrol", "--details", "show", "job", str(job_id)])
+            if result.ok:
+                found[job_id] = parse_usage.allocation(result.stdout)
+            elif "Invalid job id" not in result.stderr:
+                raise self._failure(result)
+        return found
+
+    def config(self) -> dict[str, str]:
+        """See the port."""
+        from gpuq.adapters.slurm import parse_usage
+
+        return parse_usage.config(self._read(["scontrol", "show", "config"]))
+
+    def estimate(self, options: Sequence[str]) -> Estimate:
+        """See the port."""
+        from gpuq.adapters.slurm import parse_usage
+
+        result = self._run(["sbatch", "--test-only", *options, "--wrap=true"])
+        refusal = batch.explain(result.stderr)
+        if not result.ok and refusal.kind != "refused":
+            raise SlurmUnreachable(refusal.message, hint=self._hint(refusal.hint))
+        return parse_usage.estimate(result.ok, result.stderr)
 
     # -- changing ----------------------------------------------------------------------------------------------
 
@@ -162,6 +209,13 @@ class SlurmCommands:
     # -- the one way out ---------------------------------------------------------------------------------------
 
     def _start(self, argv: Sequence[str]) -> proc.Running:
+        conf = self._location.conf
+        if conf is not None and not os.access(conf, os.R_OK):
+            # Slurm's commands would look for a controller in the DNS, and say nothing for more than half a minute.
+            raise SlurmUnreachable(
+                f"there is no Slurm to ask: {conf} does not exist or cannot be read",
+                hint=self._hint("unset SLURM_CONF, or let it name the slurm.conf of a Slurm that runs"),
+            )
         try:
             return proc.start(argv, timeout=READ_TIMEOUT, env=self._read_env)
         except proc.ProgramMissing as error:
@@ -202,7 +256,7 @@ class SlurmCommands:
             raise SlurmUnreachable(refusal.message, hint=self._hint(refusal.hint))
         words = batch.slurm_words(result.stderr)
         hint = ""
-        if "Access/permission denied" in words:
+        if "Access/permission denied" in words or "Invalid user id" in words:
             hint = "only root or a Slurm operator may do this to this job"
         raise ChangeRefused(f"Slurm will not {what}: {words or f'exit {result.returncode}'}", hint=hint)
 
@@ -217,8 +271,14 @@ class SlurmCommands:
             return "no Slurm is configured here; start one for this host: gpuq local up"
         if self._location.embedded:
             directory = self._location.conf.parent if self._location.conf else ""
-            return f"start the embedded Slurm again: gpuq local up (it lives in {directory})"
+            return f"start the embedded Slurm again: gpuq local up --dir {directory}"
         return default
+
+
+def _says_least(row: Job) -> int:
+    """Of the parts of a job, the one that stands for all of them comes first."""
+    order = (Phase.RUNNING, Phase.ENDING, Phase.WAITING, Phase.ENDED)
+    return order.index(row.phase) + (row.state == "COMPLETED")
 
 
 def _mark() -> str:

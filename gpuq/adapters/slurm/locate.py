@@ -10,9 +10,13 @@ from pathlib import Path
 import msgspec
 
 from gpuq.adapters.embedded import layout
+from gpuq.adapters.files import is_there
 
 SYSTEM_CONF = Path("/etc/slurm/slurm.conf")
 """Where the distributions' packages look; also where a configless slurmd's clients look first."""
+
+RUN_CONF = Path("/run/slurm/conf/slurm.conf")
+"""Where a configless slurmd keeps what it was sent."""
 
 
 class Source(StrEnum):
@@ -34,7 +38,7 @@ class Location(msgspec.Struct, frozen=True):
     @property
     def embedded(self) -> bool:
         """True when this is a Slurm that `gpuq local up` started, however it was found."""
-        return self.conf is not None and (self.conf.parent / layout.STATE_FILE).exists()
+        return self.conf is not None and is_there(self.conf.parent / layout.STATE_FILE)
 
     @property
     def identity(self) -> str:
@@ -51,10 +55,10 @@ def locate(environment: Mapping[str, str], *, system_conf: Path = SYSTEM_CONF) -
         return Location(Source.ENVIRONMENT, Path(given))
     if environment.get("SLURM_CONF_SERVER"):
         return Location(Source.ENVIRONMENT, None)
-    if system_conf.exists() or Path("/run/slurm/conf/slurm.conf").exists():
+    if is_there(system_conf) or is_there(RUN_CONF):
         return Location(Source.SYSTEM, None)
     conf = layout.conf_path(layout.default_dir())
-    if conf.exists():
+    if is_there(conf):
         return Location(Source.EMBEDDED, conf)
     return Location(Source.NONE, None)
 

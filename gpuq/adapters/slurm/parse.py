@@ -58,7 +58,7 @@ def _job(closed: str, free: list[str]) -> Job:
         phase_of(state)
         return Job(
             id=id_,
-            number=int(number),
+            number=int(number) if "+" not in id_ else int(id_.split("+", 1)[0]),
             name=name,
             state=state,
             reason="" if reason == "None" else reason,
@@ -96,6 +96,17 @@ def _memory(value: str) -> int | None:
 
 
 END_FORMAT = "exit_code:.20,RestartCnt:.12"
+PART_END_FORMAT = f"JobArrayID:.200,{END_FORMAT}"
+"""With the id as `%i` shows it in front, for jobs of which squeue prints several rows."""
+
+
+def part_of_end(job: Job, text: str) -> str:
+    """What `parse_end` reads, from all that squeue printed with PART_END_FORMAT for the rows of an array or the like."""
+    for line in text.split("\n"):
+        words = line.split(maxsplit=1)
+        if len(words) == 2 and words[0] == job.id:
+            return words[1]
+    raise SlurmAnswerError(f"squeue printed no end of job {job.id}: {_short(text)}")
 
 
 def parse_end(job: Job, text: str) -> JobEnd:
