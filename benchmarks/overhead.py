@@ -47,16 +47,16 @@ def main() -> None:
 
 
 class Bench:
-    """A project with one run, and a queue that only grows."""
+    """A project with a run that is submitted again and again and one that is submitted once; a queue that only grows."""
 
     def __init__(self, base: Path) -> None:
         self.project = base / "project"
-        run = self.project / "runs" / "bench"
-        run.mkdir(parents=True)
+        for tag in ("bench", "one"):
+            script = self.project / "runs" / tag / "job.sh"
+            script.parent.mkdir(parents=True)
+            script.write_text("#!/bin/bash\ntrue\n")
+            script.chmod(0o755)
         (self.project / "gpuq.toml").touch()
-        script = run / "job.sh"
-        script.write_text("#!/bin/bash\ntrue\n")
-        script.chmod(0o755)
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("GPUQ_", "SLURM_", "SBATCH_"))}
         self.env = kept | local.environment(base / "slurm")
         self.gpuq = shutil.which("gpuq", path=str(Path(sys.executable).parent)) or "gpuq"
@@ -64,7 +64,7 @@ class Bench:
         self.sbatch = [word for word in shlex.split(asked) if not word.startswith(("--comment", "--output"))]
         self.sbatch[-1:] = [f"--output={base}/bare.out", str(script)]
         self.filled = 0
-        self.first = self.timed([self.gpuq, "submit", "bench", "--hold", "--parsable"])[1].strip()
+        self.first = self.timed([self.gpuq, "submit", "one", "--hold", "--parsable"])[1].strip()
 
     def timed(self, argv: list[str]) -> tuple[float, str]:
         """(milliseconds, standard output) of one command that must succeed."""
@@ -97,7 +97,7 @@ class Bench:
             "gpuq queue": [self.gpuq, "queue"],
             "gpuq queue --json": [self.gpuq, "queue", "--json"],
             "squeue --jobs ID": ["squeue", "--jobs", self.first],
-            "gpuq status JOB": [self.gpuq, "status", self.first],
+            "gpuq status TAG": [self.gpuq, "status", "one"],
         }
         times: dict[str, list[float]] = {name: [] for name in commands}
         for number in range(rounds + 1):
@@ -112,7 +112,7 @@ class Bench:
         for ours, theirs in (
             ("gpuq submit", "sbatch"),
             ("gpuq queue", "squeue"),
-            ("gpuq status JOB", "squeue --jobs ID"),
+            ("gpuq status TAG", "squeue --jobs ID"),
         ):
             mine, other = statistics.median(times[ours]), statistics.median(times[theirs])
             print(f"{ours} over {theirs}: +{mine - other:.1f} ms, {mine / other:.1f} times")

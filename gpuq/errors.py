@@ -136,7 +136,7 @@ EXIT_OUTCOME = {
 """Exit code of `gpuq wait` by outcome (SUCCEEDED is 0)."""
 
 EXIT_STILL_RUNNING = 27
-"""Exit code of `gpuq wait --timeout` when the time is over and something has not ended yet."""
+"""Exit code of `gpuq wait` when it returns and something has not ended: the time is over, or it cannot start."""
 
 
 class OutcomeError(GpuqError):
@@ -182,7 +182,7 @@ def _exit_codes() -> dict[int, str]:
     }
     for outcome, code in EXIT_OUTCOME.items():
         table[code] = f"`wait`: {outcome}: {words[outcome]}"
-    table[EXIT_STILL_RUNNING] = "`wait`: the time given by --timeout is over and a job has not ended"
+    table[EXIT_STILL_RUNNING] = "`wait`: a job has not ended: the time is over, it can never start, or it stays held"
     return table
 
 
