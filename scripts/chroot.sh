@@ -68,6 +68,14 @@ run_inside() { # CHROOT SCRATCH COMMAND...
   else
     find . -name .venv -prune -o -type f -print0
   fi | tar --null --files-from=- -c | tar -x --no-same-owner -C "$root/src"
+  # The NVML binding is one Python file, which Debian does not package; the environment of the tests has it.
+  local python binding
+  for python in .venv/bin/python python3; do
+    if binding=$("$python" -c 'import pynvml; print(pynvml.__file__)' 2>/dev/null); then
+      cp "$binding" "$root/usr/lib/python3/dist-packages/"
+      break
+    fi
+  done
   # shellcheck disable=SC2016
   env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 TERM=dumb \
     chroot "$root" bash -euo pipefail -c '

@@ -33,7 +33,7 @@ def project(tmp_path: Path) -> Project:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("pynvml")
+    pytest.importorskip("pynvml", reason="not installed: nvidia-ml-py (pip install gpuq-slurm[dev])")
     return build(tmp_path_factory.mktemp("nvml"))
 
 

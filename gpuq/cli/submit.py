@@ -58,16 +58,29 @@ def _after_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _of_one_run(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What becomes of a single submission, and how it is reported."""
+    for option in reversed(
+        [
+            click.option("--wait", "wait_", is_flag=True, help="Wait for its end; the exit code tells the outcome."),
+            click.option(
+                "--dry-run", is_flag=True, help="Check everything and show the sbatch command; submit nothing."
+            ),
+            click.option("--parsable", is_flag=True, help="Print the job id only, as sbatch does."),
+            click.option("--json", "as_json", is_flag=True, help="Print a JSON object (schema gpuq.submit/1)."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @click.argument("tag")
 @_after_options
 @_asks
 @click.option("--hold", is_flag=True, help="Submit it held; gpuq release TAG lets it go.")
 @click.option("--key", metavar="K", help="The same key of this run again returns the same attempt and submits nothing.")
-@click.option("--wait", "wait_", is_flag=True, help="Wait for its end; the exit code tells the outcome.")
-@click.option("--dry-run", is_flag=True, help="Check everything and show the sbatch command; submit nothing.")
-@click.option("--parsable", is_flag=True, help="Print the job id only, as sbatch does.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object (schema gpuq.submit/1).")
+@_of_one_run
 def submit(
     tag: str,
     after: tuple[str, ...],
@@ -105,10 +118,7 @@ def submit(
 @click.argument("tag")
 @_asks
 @click.option("--hold", is_flag=True, help="Submit it held; gpuq release TAG lets it go.")
-@click.option("--wait", "wait_", is_flag=True, help="Wait for its end; the exit code tells the outcome.")
-@click.option("--dry-run", is_flag=True, help="Check everything and show the sbatch command; submit nothing.")
-@click.option("--parsable", is_flag=True, help="Print the job id only, as sbatch does.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object (schema gpuq.submit/1).")
+@_of_one_run
 def resubmit(tag: str, hold: bool, wait_: bool, dry_run: bool, parsable: bool, as_json: bool, **asks: Any) -> int:
     """Submit a run again as it was asked for last.
 

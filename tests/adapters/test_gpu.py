@@ -22,7 +22,7 @@ GIB = 1024**3
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("pynvml")
+    pytest.importorskip("pynvml", reason="not installed: nvidia-ml-py (pip install gpuq-slurm[dev])")
     return tmp_path_factory.mktemp("nvml")
 
 

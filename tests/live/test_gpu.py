@@ -25,7 +25,7 @@ from tests.nvml import CARD, Stage, build
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("pynvml")
+    pytest.importorskip("pynvml", reason="not installed: nvidia-ml-py (pip install gpuq-slurm[dev])")
     return build(tmp_path_factory.mktemp("nvml"))
 
 

@@ -29,7 +29,6 @@ class SlurmCommands:
 
     def __init__(self, location: Location, environment: Mapping[str, str]) -> None:
         self._location = location
-        self._outer = environment
         self._env = batch.scrub(environment) | environment_for(location)
         # Seconds since 1970 know no daylight saving (slurm.conf(5) does not say it: any strftime(3) format works).
         # UTC makes no difference to them, but a third of squeue's time with 10,000 jobs would go into mktime(3).
