@@ -16,7 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 packages=(
   slurm-wlm munge gcc libc6-dev git procps iproute2 ca-certificates
   python3 python3-venv python3-pip python3-hatchling python3-editables
-  python3-click python3-msgspec python3-psutil python3-rich
+  python3-click python3-msgspec python3-psutil python3-rich python3-watchdog
   python3-pytest python3-pytest-timeout python3-pytest-xdist python3-hypothesis
 )
 
