@@ -1,0 +1,1 @@
+"""What a job holds in memory, and what to ask for."""

@@ -1,0 +1,1 @@
+"""`gpuq mem`: samples, advice, and what is done after an OOM kill."""
