@@ -1,0 +1,1 @@
+"""`gpuq notify`, and the delivery of what is to be told."""
