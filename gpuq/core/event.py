@@ -68,6 +68,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """The last meaningful lines of a job that failed; never raw progress frames."""
     project: str = ""
     gpu: bool = True
+    retry: str = ""
+    """Of a job that was killed for memory: as which attempt it is tried again, and with how much."""
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,12 +6,16 @@ SQLite in WAL mode: a reader never waits for the writer, and kill -9 at any inst
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 FILE = "watch.db"
+
+_opening = threading.Lock()
 
 
 def state_dir(environment: Mapping[str, str]) -> Path:
@@ -28,12 +32,21 @@ def open_store(path: Path, *, timeout: float = 10.0) -> sqlite3.Connection:
     thread that opened it only. Raises sqlite3.Error, OSError.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-    connection = sqlite3.connect(path, timeout=timeout, isolation_level=None)
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=FULL")
-    connection.execute("PRAGMA foreign_keys=ON")
-    connection.execute("CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)")
+    with _opening:
+        # Only where there is none: closing any descriptor of a file drops all POSIX locks that the process has on it, those
+        # of its other connections too (sqlite.org/howtocorrupt.html, 2.2). The next process to close the database would
+        # then take itself for the last one, and remove the log that the others still write to.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(path, timeout=timeout, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+            connection.execute("PRAGMA foreign_keys=ON")
+            connection.execute("CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)")
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 

@@ -1,0 +1,1 @@
+"""`gpuq watch`: look, conclude, record, tell."""
