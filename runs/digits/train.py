@@ -1,8 +1,8 @@
 """The example experiment: how well a small neural network reads handwritten digits, by 5-fold cross-validation.
 
 The data are the 1,797 images that scikit-learn ships, so nothing is downloaded. One `job.sh` per variant passes the
-settings; the score goes to `cv.json` in the run directory. Everything a reader of the log needs is in it: one START
-line with all settings, one line per fold, and one last line that begins with FINISHED or FAILED.
+settings; the score goes to `cv.json` in the run directory. Everything a reader of the log needs is in it: `gpuq run` in
+job.sh writes the first and the last line, `runlog` the settings, a line for each fold and the score.
 """
 
 from __future__ import annotations
@@ -10,27 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import sys
-import time
-import traceback
 import warnings
 from pathlib import Path
 from statistics import fmean, pstdev
-from types import FrameType
 from typing import Any
 
-
-class Terminated(BaseException):
-    """SIGTERM: Slurm ends the job (cancel, time limit). Not an Exception, so that no library swallows it."""
-
-
-def say(line: str) -> None:
-    print(line, flush=True)  # Slurm writes to a file: unflushed lines would stay unseen until the end
-
-
-def on_sigterm(_signum: int, _frame: FrameType | None) -> None:
-    raise Terminated
+from gpuq import runlog
 
 
 def settings() -> argparse.Namespace:
@@ -52,9 +37,9 @@ def settings() -> argparse.Namespace:
     return args
 
 
-def cross_validate(args: argparse.Namespace) -> list[float]:
+def cross_validate(args: argparse.Namespace, log: runlog.Log) -> list[float]:
     """The accuracy on each held-out fold."""
-    # Here, not above: a SIGTERM during the slow import is then reported like any other.
+    # Here, not above: a wrong option is then told at once, and not after the slow import.
     from sklearn.datasets import load_digits
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.model_selection import StratifiedKFold
@@ -66,9 +51,8 @@ def cross_validate(args: argparse.Namespace) -> list[float]:
     warnings.filterwarnings("ignore", category=ConvergenceWarning)
     images, labels = load_digits(return_X_y=True)
     splits = StratifiedKFold(args.folds, shuffle=True, random_state=args.seed).split(images, labels)
-    started = time.monotonic()
     scores: list[float] = []
-    for number, (train, test) in enumerate(splits, start=1):
+    for train, test in splits:
         network = MLPClassifier(
             (args.hidden,),
             learning_rate_init=args.learning_rate,
@@ -79,12 +63,9 @@ def cross_validate(args: argparse.Namespace) -> list[float]:
         model = make_pipeline(StandardScaler(), network)
         model.fit(images[train], labels[train])
         scores.append(float(model.score(images[test], labels[test])))
-        elapsed = time.monotonic() - started
-        eta = elapsed / number * (args.folds - number)
-        say(
-            f"fold {number}/{args.folds} accuracy={scores[-1]:.4f} loss={network.loss_:.5f} "
-            f"elapsed={elapsed:.1f}s eta={eta:.1f}s"
-        )
+        log.step(accuracy=scores[-1], loss=network.loss_)
+        if log.stopping:  # SIGTERM: a fold more would be lost anyway
+            raise SystemExit("stopped by SIGTERM")
     return scores
 
 
@@ -102,32 +83,16 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
         aside.unlink(missing_ok=True)
 
 
-def main() -> int:
-    signal.signal(signal.SIGTERM, on_sigterm)
+def main() -> None:
     args = settings()
     chosen = {key: value for key, value in vars(args).items() if key != "out"}
-    started = time.monotonic()
-    try:
-        say(
-            f"START tag={os.environ.get('GPUQ_TAG', '-')} attempt={os.environ.get('GPUQ_ATTEMPT', '-')} "
-            + " ".join(f"{key}={value}" for key, value in chosen.items())
-            + f" out={args.out}"
-        )
-        scores = cross_validate(args)
+    with runlog.start(chosen, total=args.folds, every=0) as log:
+        scores = cross_validate(args, log)
         mean = fmean(scores)
         result = {"score": mean, "mean": mean, "std": pstdev(scores), "folds": scores, "settings": chosen}
         write_json(args.out / "cv.json", result)
-    except Terminated:
-        say(f"FAILED cause=SIGTERM elapsed={time.monotonic() - started:.1f}s")
-        return 128 + signal.SIGTERM
-    except Exception as error:
-        traceback.print_exc()
-        sys.stderr.flush()
-        say(f"FAILED cause={type(error).__name__} elapsed={time.monotonic() - started:.1f}s")
-        return 1
-    say(f"FINISHED score={mean:.4f} elapsed={time.monotonic() - started:.1f}s")
-    return 0
+        log.result(score=mean)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,5 +12,5 @@ python=${GPUQ_PYTHON:-.venv/bin/python}
 [[ -x $python ]] || python=python3
 # NumPy would otherwise start one thread per core of the host, whatever the job was given.
 export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1} OPENBLAS_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
-# exec: SIGTERM then reaches Python itself, not a shell that waits for it.
-exec "$python" runs/digits/train.py --hidden "$HIDDEN"
+# exec: Slurm's SIGTERM then reaches gpuq, which gives it to Python, and not a shell that waits.
+exec "$python" -m gpuq run -- "$python" runs/digits/train.py --hidden "$HIDDEN"

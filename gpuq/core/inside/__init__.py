@@ -1,0 +1,1 @@
+"""The lines that a job's log is made of."""

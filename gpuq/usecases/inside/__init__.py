@@ -1,0 +1,1 @@
+"""`gpuq run` and `gpuq lint-log`: what happens within the job."""
