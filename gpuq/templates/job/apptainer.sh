@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# A run of gpuq. A new experiment is a copy of one that has succeeded, with one value changed:
+#   gpuq new lr3e-4 --from baseline LR=3e-4
+set -euo pipefail
+
+LR=1e-3
+IMAGE=train.sif
+
+cd "${GPUQ_PROJECT:?is not set: submit this run with gpuq}"
+# The run directory is bound by name: with gpuq submit --snapshot it lies outside of the tree that the job runs in.
+inside=(apptainer exec --nv --bind "$PWD" --bind "$GPUQ_RUN_DIR" --pwd "$PWD" "$IMAGE")
+if [[ -n ${GPUQ_CHECK:-} ]]; then # gpuq submit --check: takes seconds, sees no GPU, trains nothing
+  "${inside[@]}" python -m py_compile train.py
+  "${inside[@]}" python train.py --help >/dev/null # its imports and its command line
+  exit
+fi
+# exec: SIGTERM then reaches gpuq run, which gives it to the program and writes the last line of the log.
+exec gpuq run -- "${inside[@]}" python train.py --lr "$LR" --out "$GPUQ_RUN_DIR"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# A run of gpuq. A new experiment is a copy of one that has succeeded, with one value changed:
+#   gpuq new lr3e-4 --from baseline LR=3e-4
+set -euo pipefail
+
+LR=1e-3
+ENVIRONMENT=train
+
+cd "${GPUQ_PROJECT:?is not set: submit this run with gpuq}"
+# Not `conda activate`: that needs a shell which conda has set up, and a job has none.
+conda=${CONDA_EXE:-conda}
+if [[ -n ${GPUQ_CHECK:-} ]]; then # gpuq submit --check: takes seconds, sees no GPU, trains nothing
+  "$conda" run -n "$ENVIRONMENT" python -m py_compile train.py
+  "$conda" run -n "$ENVIRONMENT" python train.py --help >/dev/null # its imports and its command line
+  exit
+fi
+# exec: SIGTERM then reaches gpuq run, which gives it to the program and writes the last line of the log.
+exec gpuq run -- "$conda" run --no-capture-output -n "$ENVIRONMENT" python train.py --lr "$LR" --out "$GPUQ_RUN_DIR"

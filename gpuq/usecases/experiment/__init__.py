@@ -1,0 +1,1 @@
+"""`gpuq init`, `new`, `diff`, `results`, and what a submission keeps of the code."""
