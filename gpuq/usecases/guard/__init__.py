@@ -1,0 +1,1 @@
+"""`gpuq guard`, and its installation."""
