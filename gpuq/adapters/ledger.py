@@ -40,6 +40,8 @@ class Entry(msgspec.Struct, frozen=True):
     token: str
     tag: str
     attempt: int
+    submitted: bool = False
+    """True: its record has a job id. False: nobody has noted that."""
 
 
 class Claim:
@@ -66,6 +68,11 @@ class Claim:
         except ValueError:
             raise LedgerError(f"{self._path} is not an entry that gpuq wrote", hint=f"rm {self._path}") from None
         return now
+
+    def note_submitted(self) -> None:
+        """The record has its job id now. Only spares others a look at it; so no error is told."""
+        with contextlib.suppress(OSError):
+            os.pwrite(self.descriptor, b"\nsubmitted\n", os.fstat(self.descriptor).st_size)
 
     def forget(self) -> None:
         """Take the attempt out of the index: it has ended, or never was."""
@@ -187,8 +194,8 @@ class Ledger:
         found = []
         for token in names:
             try:
-                tag, number = (self._open_dir / token).read_text().split("\n")[:2]
-                found.append(Entry(token, tag, int(number)))
+                tag, number, *more = (self._open_dir / token).read_text().split("\n")
+                found.append(Entry(token, tag, int(number), "submitted" in more))
             except (OSError, ValueError):
                 continue  # being made or being forgotten at this moment
         return sorted(found, key=lambda entry: (entry.tag, entry.attempt))
@@ -307,7 +314,7 @@ class Ledger:
 
     def _unlink(self, tag: str, attempt: int) -> None:
         """Remove an attempt's files. The caller holds the run's lock, or another could lock a file that is gone."""
-        for suffix in ("json", "sh"):
+        for suffix in ("json", "sh", "diff"):
             with contextlib.suppress(FileNotFoundError):
                 self.path(tag, attempt, suffix).unlink()
         if self._names(tag) == [".lock"]:  # nothing is left behind

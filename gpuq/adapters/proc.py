@@ -5,23 +5,30 @@ No other module imports subprocess; `tests/test_architecture.py` checks it.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
+import selectors
 import shlex
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
-
-import msgspec
+from typing import IO, NamedTuple
 
 DEBUG_ENV = "GPUQ_DEBUG"
 
+_PIPE = 65536
+"""Bytes that a pipe takes without anybody reading (pipe(7)); so much input is written at once, before anybody waits."""
 
-class Result(msgspec.Struct, frozen=True):
+
+_LOOK = 0.05
+"""Seconds after which it is looked whether a program has ended while others hold its outputs open."""
+
+
+class Result(NamedTuple):
     """What a finished program left: its exit status (negative: ended by that signal) and its output.
 
     Output is decoded as UTF-8 with `surrogateescape`, so that any bytes survive a round trip.
@@ -74,11 +81,28 @@ class Running:
         self._data = data
         self._started = time.monotonic()
 
-    def result(self) -> Result:
-        """What it left. To be called once. Raises ProgramTimeout, and kills the program then."""
+    def drop(self) -> None:
+        """End it, unless its result has been taken: it is not wanted any more."""
+        if self._process.returncode is None:
+            _kill(self._process, group=self._group)
+            with self._process:
+                pass  # waits for it, and closes its pipes
+
+    def result(
+        self, each: Callable[[str], None] | None = None, *, slow: tuple[float, Callable[[], None]] | None = None
+    ) -> Result:
+        """What it left. To be called once. Raises ProgramTimeout, and kills the program then.
+
+        each: is handed standard output as it comes, and the result has none of it. What it raises ends the program.
+        slow: called once when that has taken so many seconds, and the program has not ended (or, with `each`, said a word).
+        Not where there is more input than a pipe takes.
+        """
         with self._process as process:
             try:
-                out, err = process.communicate(self._data, timeout=self._timeout)
+                if each is None:
+                    out, err = self._communicate(slow)
+                else:
+                    out, err = b"", self._feed(each, slow)
             except BaseException as error:
                 _kill(process, group=self._group)
                 if isinstance(error, subprocess.TimeoutExpired):
@@ -94,6 +118,83 @@ class Running:
         milliseconds = (time.monotonic() - self._started) * 1e3
         debug(f"{shlex.join(self._argv)} -> {result.returncode} in {milliseconds:.1f} ms")
         return result
+
+    def end_group(self) -> None:
+        """Kill what a program with `own_session` has left running."""
+        _kill(self._process, group=self._group)
+
+    def last_words(self, most: int) -> Result:
+        """As `result`, for a program of the user's own, which may do anything: standard output is thrown away, of standard
+        error the last `most` bytes are kept, and what it leaves running with these open is not waited for."""
+        errors, data, ended = b"", memoryview(self._data or b""), False
+        until = self._started + self._timeout
+        with self._process as process, selectors.DefaultSelector() as selector:
+            assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - `start` makes them
+            selector.register(process.stdout, selectors.EVENT_READ)
+            selector.register(process.stderr, selectors.EVENT_READ)
+            if process.stdin is not None:
+                os.set_blocking(process.stdin.fileno(), False)
+                selector.register(process.stdin, selectors.EVENT_WRITE)
+            try:
+                while process.poll() is None or (selector.get_map() and not ended):
+                    if time.monotonic() > until:
+                        raise ProgramTimeout(self._argv, self._timeout)
+                    ended = process.returncode is not None  # one look more, for what it wrote at its end
+                    for key, _ in selector.select(0 if ended else _LOOK):
+                        if key.fileobj is process.stdin:
+                            with contextlib.suppress(BrokenPipeError):
+                                data = data[os.write(key.fd, data[:_PIPE]) :] if data else data
+                                if data:
+                                    continue
+                            selector.unregister(key.fileobj)
+                            process.stdin.close()
+                        elif not (piece := os.read(key.fd, _PIPE)):
+                            selector.unregister(key.fileobj)
+                        elif key.fileobj is process.stderr:
+                            errors = (errors + piece)[-most:]
+                    if not selector.get_map():
+                        with contextlib.suppress(subprocess.TimeoutExpired):
+                            process.wait(max(0.0, until - time.monotonic()))
+            except BaseException:
+                _kill(process, group=self._group)
+                raise
+        return Result(self._argv, process.returncode, "", errors.decode("utf-8", "surrogateescape"))
+
+    def _communicate(self, slow: tuple[float, Callable[[], None]] | None) -> tuple[bytes, bytes]:
+        if slow is None or slow[0] >= self._timeout or self._data is not None:  # asked again, it forgets the input
+            return self._process.communicate(self._data, timeout=self._timeout)
+        try:
+            return self._process.communicate(timeout=slow[0])
+        except subprocess.TimeoutExpired:  # asked again, it loses nothing of what it has read
+            slow[1]()
+            return self._process.communicate(timeout=self._timeout - slow[0])
+
+    def _feed(self, each: Callable[[str], None], slow: tuple[float, Callable[[], None]] | None) -> bytes:
+        """Hand standard output on until both outputs are closed and the program has ended; standard error."""
+        process, until = self._process, time.monotonic() + self._timeout
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - `start` makes them
+        decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+        errors = b""
+        with selectors.DefaultSelector() as selector:
+            for pipe in (process.stdout, process.stderr):
+                selector.register(pipe, selectors.EVENT_READ)
+            if slow is not None and slow[0] < self._timeout and not selector.select(slow[0]):
+                slow[1]()
+            while selector.get_map():
+                ready = selector.select(max(0.0, until - time.monotonic()))
+                if not ready:
+                    raise subprocess.TimeoutExpired(list(self._argv), self._timeout)
+                for key, _ in ready:
+                    data = os.read(key.fd, _PIPE)
+                    if not data:
+                        selector.unregister(key.fileobj)
+                    elif key.fileobj is process.stdout:
+                        each(decoder.decode(data))
+                    else:
+                        errors += data
+        each(decoder.decode(b"", final=True))
+        process.wait(max(0.0, until - time.monotonic()))
+        return errors
 
 
 def start(
@@ -130,6 +231,11 @@ def start(
         raise ProgramMissing(argv[0]) from None
     except PermissionError as error:
         raise ProgramMissing(argv[0], error.strerror or "permission denied") from None
+    if process.stdin is not None and input_bytes is not None and len(input_bytes) <= _PIPE:
+        with contextlib.suppress(BrokenPipeError), process.stdin as pipe:  # it reads no more than it needs
+            pipe.write(input_bytes)
+            pipe.flush()
+        process.stdin = input_bytes = None
     return Running(argv, process, timeout=timeout, group=own_session, data=input_bytes)
 
 

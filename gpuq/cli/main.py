@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import os
 import sys
 from typing import Any
-
-import click
-
-from gpuq import __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "submit": ("gpuq.cli.submit:submit", "Submit a run: one GPU, its own attempt number and log."),
     "chain": ("gpuq.cli.submit:chain", "Submit several runs, each after the one before, all or none."),
     "resubmit": ("gpuq.cli.submit:resubmit", "Submit a run again as it was asked for last."),
+    "new": ("gpuq.cli.experiment:new", "Make a run out of a proven one, with one variable changed."),
+    "diff": ("gpuq.cli.experiment:diff", "Show two runs side by side: script, code, environment, outcome, score."),
+    "results": ("gpuq.cli.experiment:results", "Show every run: what was changed, score, outcome, time, memory."),
     "queue": ("gpuq.cli.queue:queue", "Show what runs and what waits, in order, and why."),
     "status": ("gpuq.cli.queue:status", "Show runs, their attempts and how they ended."),
     "log": ("gpuq.cli.log:log", "Print or follow the log of an attempt."),
@@ -30,61 +28,22 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nice": ("gpuq.cli.change:nice", "Let a waiting job go later."),
     "set": ("gpuq.cli.change:set_", "Change memory or time limit of a waiting job."),
     "gpu": ("gpuq.cli.gpu:gpu", "Show who holds the GPU, and what it does."),
+    "watch": ("gpuq.cli.watch:watch", "Tell a person when jobs end, one is left, or the GPU idles."),
+    "notify": ("gpuq.cli.notify:notify", "Try the sinks of notices, and see what was not delivered."),
+    "mem": ("gpuq.cli.mem:mem", "Show what a job's memory holds, and what to ask for."),
     "doctor": ("gpuq.cli.doctor:doctor", "Check this host and its Slurm, and say how to mend what is wrong."),
+    "init": (
+        "gpuq.cli.experiment:init",
+        "Make a repository ready: gpuq.toml, AGENTS.md, runs/, ops/decisions.md, .gitignore.",
+    ),
+    "guard": ("gpuq.cli.guard:guard", "Refuse what an agent must not do by hand (a PreToolUse hook)."),
+    "schema": ("gpuq.cli.schema:schema", "Print the JSON Schema of what a command prints with --json."),
+    "run": ("gpuq.cli.run:run", "Run a program inside job.sh, with a first and a last line in the log."),
+    "lint-log": ("gpuq.cli.lint_log:lint_log", "Check that logs keep the format of START, STEP, FINISHED and FAILED."),
+    "host": ("gpuq.cli.host:host", "Plan the set-up of this machine as a queue for its GPU."),
     "local": ("gpuq.cli.local:local", "An embedded Slurm for this host, in one private directory."),
 }
 """Command, where it is, and its line in `gpuq --help` (a test holds it against the command's own)."""
-
-
-class LazyGroup(click.Group):
-    """A group that imports a command when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of a working day, not of the alphabet."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import and return it."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest command named for a mistyped one."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(COMMANDS)}"
-            ctx.fail(f"no such command {args[0]!r}; {hint}")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """From the table above, so that --help imports nothing."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
-
-
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(__version__, "-V", "--version", prog_name="gpuq")
-@click.option("--debug", is_flag=True, help="Show every command that gpuq runs, and tracebacks.")
-def cli(debug: bool) -> None:
-    """Real Slurm in front of one GPU, and what Slurm lacks on a bare host.
-
-    A run is a directory below runs/ with a job.sh; its path there is its TAG.
-
-    \b
-    Example:
-      gpuq submit digits/baseline --mem 2G --time 8:00:00
-      gpuq queue
-      gpuq wait digits/baseline
-    """
-    if debug:
-        os.environ["GPUQ_DEBUG"] = "1"
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -95,7 +54,12 @@ def main(argv: list[str] | None = None) -> None:
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
-    sys.exit(_run(sys.argv[1:] if argv is None else argv))
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        code = _run(words)
+    except Exception as error:  # a defect: the traceback is for whoever mends it, the object for the program that reads
+        code = _defect(words, error)
+    sys.exit(code)
 
 
 def _open_standard_streams() -> None:
@@ -122,20 +86,14 @@ def _run(argv: list[str]) -> int:
     from gpuq.errors import GpuqError, OutputError, exit_code_of
 
     try:
-        code = cli.main(args=argv, prog_name="gpuq", standalone_mode=False)
+        code = _call(argv)
         # the pipe may be closed by now: find out here, where it is handled
         sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except click.ClickException as error:
-        with contextlib.suppress(OSError):
-            error.show()
-        return error.exit_code
-    except click.exceptions.Abort:
-        _complain("gpuq: interrupted")
+        return code
+    except KeyboardInterrupt as error:  # a command may say what becomes of what it waited for
+        _complain("; ".join(["gpuq: interrupted", *map(str, error.args)]))
+        tell_program(argv, 130, "interrupted", "")
         return 130
-    except SystemExit:
-        # click's answer to a closed pipe; everything else returns or raises
-        return 141
     except BrokenPipeError:
         # `gpuq queue | head`: the reader has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -156,4 +114,39 @@ def _run(argv: list[str]) -> int:
             _complain(f"gpuq: {line}")
         if error.hint:
             _complain(f"gpuq: hint: {error.hint}")
+        tell_program(argv, exit_code_of(error), error.message, error.hint)
         return exit_code_of(error)
+
+
+def _defect(argv: list[str], error: Exception) -> int:
+    from gpuq.errors import GpuqError
+
+    with contextlib.suppress(OSError):
+        sys.excepthook(type(error), error, error.__traceback__)
+    tell_program(argv, GpuqError.exit_code, f"{type(error).__name__}: {error}", "the traceback is on standard error")
+    return GpuqError.exit_code
+
+
+def _call(argv: list[str]) -> int:
+    from gpuq.cli import plain
+
+    read = plain.read(argv)
+    if read is not None:
+        try:
+            return read()
+        except KeyboardInterrupt:
+            _complain("")  # ends the line that has ^C in it, as click does
+            raise
+    from gpuq.cli import group
+
+    return group.run(argv)
+
+
+def tell_program(argv: list[str], code: int, message: str, hint: str) -> None:
+    """The error in JSON too, where the command line asks for JSON."""
+    if "--json" in argv:
+        from gpuq.cli.failure import emit_error, wants_json
+
+        if wants_json(argv):
+            with contextlib.suppress(OSError):
+                emit_error(code, message, hint)

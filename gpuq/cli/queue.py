@@ -1,20 +1,8 @@
-"""`gpuq queue` and `gpuq status`."""
+"""`gpuq queue` and `gpuq status`: their options and their help. What they print is in gpuq.cli.timetable."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
-
-from gpuq.cli.context import build
-from gpuq.cli.output import emit_json, state, table
-from gpuq.core.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    import datetime
-
-    from gpuq.usecases.board import Row
-    from gpuq.usecases.status import AttemptView, RunView
 
 
 @click.command()
@@ -28,39 +16,9 @@ def queue(everybody: bool, as_json: bool) -> None:
       gpuq queue
       gpuq queue --all --json
     """
-    from gpuq.usecases.board import board
+    from gpuq.cli import timetable
 
-    rows = board(build(), everybody=everybody)
-    if as_json:
-        emit_json("gpuq.queue/1", jobs=rows)
-        return
-    if not rows:
-        click.echo("The queue is empty." if everybody else "None of your jobs runs or waits.")
-        return
-    headings = ["#", "JOB", "TAG", "TRY", "STATE", "WHY", "ELAPSED", "LIMIT", "MEM", "CPU", "GPU"]
-    cells = [_queue_cells(row) for row in rows]
-    if everybody:
-        headings.insert(2, "USER")
-        for line, row in zip(cells, rows, strict=True):
-            line.insert(2, row.user)
-    table(headings, cells, styled=headings.index("STATE"))
-
-
-def _queue_cells(row: Row) -> list[str]:
-    why = row.dependency_words if row.reason == "Dependency" and row.dependency_words else row.reason_words
-    return [
-        str(row.position) if row.position else "-",
-        row.id,
-        row.tag,
-        str(row.attempt) if row.attempt is not None else "",
-        row.state,
-        why,
-        format_duration(row.elapsed) if row.elapsed or not row.position else "",
-        "unlimited" if row.time_limit is None else format_duration(row.time_limit),
-        format_size(row.memory) if row.memory else "",
-        str(row.cpus),
-        str(row.gpus) if row.gpus else "",
-    ]
+    timetable.queue(everybody=everybody, as_json=as_json)
 
 
 @click.command()
@@ -76,75 +34,6 @@ def status(ref: str | None, as_json: bool) -> None:
       gpuq status
       gpuq status digits/baseline --json
     """
-    from gpuq.usecases import status as usecase
+    from gpuq.cli import timetable
 
-    ctx = build()
-    if ref is None:
-        runs, away = usecase.overview(ctx)
-    else:
-        run, away = usecase.status(ctx, ref)
-        runs = [run]
-    if as_json:
-        emit_json("gpuq.status/1", runs=runs)
-    elif ref is not None:
-        _describe_run(runs[0])
-    elif runs:
-        rows = [_attempt_cells(attempt, run.tag) for run in runs for attempt in (run.attempts or (None,))]
-        table(["TAG", "TRY", "JOB", "OUTCOME", "SCORE", "ELAPSED", "ENDED", "NOTE"], rows, styled=3)
-    else:
-        click.echo(f"There is no run yet below {ctx.ledger.root}; a run is a directory with a job.sh.")
-    if away is not None:  # what is on disk was shown; that the rest is not known is an error all the same
-        raise away
-
-
-def _describe_run(run: RunView) -> None:
-    if not run.attempts:
-        click.echo(f"{run.tag} has no attempt yet; gpuq submit {run.tag}")
-    for attempt in run.attempts:
-        _describe(attempt)
-
-
-def _attempt_cells(attempt: AttemptView | None, tag: str) -> list[str]:
-    if attempt is None:
-        return [tag, "", "", "", "", "", "", "never submitted"]
-    return [
-        tag,
-        str(attempt.attempt),
-        "" if attempt.job_id is None else str(attempt.job_id),
-        attempt.outcome or attempt.state,
-        "" if attempt.score is None else f"{attempt.score:g}",
-        "" if attempt.elapsed is None else format_duration(attempt.elapsed),
-        _clock(attempt.end),
-        "; ".join(attempt.notes) or attempt.reason_words,
-    ]
-
-
-def _describe(attempt: AttemptView) -> None:
-    head = f"{attempt.tag} attempt {attempt.attempt}"
-    if attempt.job_id is not None:
-        head += f" (job {attempt.job_id})"
-    words = [state(attempt.outcome or attempt.state)]
-    words += [note for note in (attempt.reason_words, *attempt.notes) if note]
-    click.echo(f"{head}: {'; '.join(words)}")
-    facts = [
-        ("score", "" if attempt.score is None else f"{attempt.score:g}"),
-        ("started", _clock(attempt.start) if attempt.outcome or attempt.state != "PENDING" else ""),
-        ("ended", _clock(attempt.end)),
-        ("elapsed", "" if attempt.elapsed is None else format_duration(attempt.elapsed)),
-        (
-            "asked",
-            f"{'1 GPU' if attempt.gpu else 'no GPU'}, {attempt.cpus} CPU{'s' if attempt.cpus != 1 else ''}, "
-            + format_size(attempt.memory)
-            + (f", {format_duration(attempt.time_limit)}" if attempt.time_limit else ""),
-        ),
-        ("after", ", ".join(attempt.dependencies)),
-        ("commit", (attempt.git_commit or "")[:12] + (" (dirty)" if attempt.git_dirty else "")),
-        ("log", attempt.log),
-    ]
-    for name, value in facts:
-        if value:
-            click.echo(f"  {name:<8} {value}")
-
-
-def _clock(moment: datetime.datetime | None) -> str:
-    return "" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    timetable.status(ref, as_json=as_json)

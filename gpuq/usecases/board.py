@@ -14,7 +14,7 @@ from gpuq.usecases.context import Context
 from gpuq.usecases.settle import settle_if_possible
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Row(msgspec.Struct, frozen=True, gc=False):
     """One job of the timetable. Sizes in bytes, durations in seconds, times aware."""
 
     position: int
@@ -43,6 +43,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     submit: datetime.datetime | None
     start: datetime.datetime | None
     project: str
+    edited: tuple[str, ...] = ()
+    """Of a waiting job: the files that are not as they were when it was submitted. It takes its own copy of job.sh, and
+    everything else as it then is."""
 
 
 def board(ctx: Context, *, everybody: bool = False) -> list[Row]:
@@ -52,17 +55,41 @@ def board(ctx: Context, *, everybody: bool = False) -> list[Row]:
     """
     jobs = ctx.slurm.jobs(uid=None if everybody else ctx.caller.uid, ended=True)
     settle_if_possible(ctx, jobs=[job for job in jobs if job.uid == ctx.caller.uid])
+    jobs = [job for job in jobs if job.phase is not Phase.ENDED]
+    # `sbatch --gpus=1` shows nowhere in a row; gpuq's own jobs ask for GPUs as rows show them
+    unseen = [job.number for job in jobs if not job.gres and not read_comment(job.comment)]
+    more = ctx.slurm.gpus(unseen) if unseen else {}
     rows = []
     position = 0
-    for job in _in_order([job for job in jobs if job.phase is not Phase.ENDED]):
-        if job.phase is Phase.WAITING:
-            position += 1
-        rows.append(_row(job, position if job.phase is Phase.WAITING else 0))
-    return rows
+    for job in _in_order(jobs):
+        waiting = job.phase is Phase.WAITING
+        position += waiting
+        rows.append(_row(job, position if waiting else 0, more.get(job.id, 0)))
+    return _marked(ctx, rows)
+
+
+def _marked(ctx: Context, rows: list[Row]) -> list[Row]:
+    """The rows, with what was edited since; those that run in a snapshot are elsewhere, and are not looked at."""
+    here = str(ctx.project.root)
+    waiting = [
+        (row.job_id, row.tag, row.attempt)
+        for row in rows
+        if row.attempt is not None and row.position and row.project == here
+    ]
+    if not waiting:
+        return rows
+    from gpuq.usecases.experiment.edited import edited_since
+
+    edited = edited_since(ctx, waiting)
+    if not edited:
+        return rows
+    return [msgspec.structs.replace(row, edited=edited.get(row.job_id, ())) for row in rows]
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:
     """By `_order`, but no job before one that it waits for, whatever their priorities say."""
+    if not any(job.dependency for job in jobs):
+        return sorted(jobs, key=_order)
     late: dict[int, tuple[int, bool, bool, int, int]] = {}
     keyed = []
     for job in sorted(jobs, key=lambda job: job.number):  # what a job waits for is older than it
@@ -73,36 +100,40 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     return [job for _, job in sorted(keyed, key=lambda pair: pair[0])]
 
 
+_RANK = {Phase.ENDING: 0, Phase.RUNNING: 1, Phase.WAITING: 2, Phase.ENDED: 2}
+
+
 def _order(job: Job) -> tuple[int, bool, bool, int, int]:
     """Running, then what can start, then what waits for other jobs, then what is held; by priority, then age."""
-    rank = {Phase.ENDING: 0, Phase.RUNNING: 1}.get(job.phase, 2)
+    rank = _RANK[job.phase]
     stuck = rank == 2 and (job.priority == 0 or never_cures(job.reason))
     return rank, stuck, bool(job.dependency), -job.priority, job.number
 
 
-def _row(job: Job, position: int) -> Row:
+def _row(job: Job, position: int, gpus: int) -> Row:
+    """position: 0 where it does not wait. gpus: those that `job` itself does not show."""
     mark = read_comment(job.comment) if job.comment else None
-    waiting = job.phase is Phase.WAITING
+    waiting = position > 0
     return Row(
-        position=position,
-        job_id=job.number,
-        id=job.id,
-        tag=job.name,
-        attempt=mark[0] if mark else None,
-        user=job.user,
-        state=job.state,
-        reason=job.reason,
-        reason_words=reason_words(job.reason) if waiting else "",
-        stuck=waiting and (never_cures(job.reason) or job.reason.startswith("JobHeld")),
-        dependency=job.dependency,
-        dependency_words=dependency_words(job.dependency) if job.dependency else "",
-        elapsed=job.elapsed,
-        time_limit=job.time_limit,
-        memory=job.memory,
-        cpus=job.cpus,
-        gpus=gpu_count(job.gres),
-        partition=job.partition,
-        submit=job.submit,
-        start=job.start,
-        project=job.workdir,
+        position,
+        job.number,
+        job.id,
+        job.name,
+        mark[0] if mark else None,
+        job.user,
+        job.state,
+        job.reason,
+        reason_words(job.reason) if waiting else "",
+        waiting and (never_cures(job.reason) or job.reason.startswith("JobHeld")),
+        job.dependency,
+        dependency_words(job.dependency) if job.dependency else "",
+        job.elapsed,
+        job.time_limit,
+        job.memory,
+        job.cpus,
+        gpu_count(job.gres) or gpus,
+        job.partition,
+        job.submit,
+        job.start,
+        job.workdir,
     )

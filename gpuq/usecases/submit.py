@@ -2,53 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Callable
 
 import msgspec
 
-from gpuq.adapters import git, jobscript, machine
-from gpuq.adapters.configfiles import run_settings
+from gpuq.adapters import machine
 from gpuq.adapters.ledger import Claim
 from gpuq.core.attempt import Record, Request, read_comment
 from gpuq.core.batch import job_environment, sbatch_argv
-from gpuq.core.config import Settings, from_directives, merge
-from gpuq.core.fit import choose_partition, fit
+from gpuq.core.experiment.provenance import Provenance
 from gpuq.core.job import Job, gpu_count
 from gpuq.core.ports import Accepted, InDoubt
-from gpuq.core.script import with_requeue_separator
-from gpuq.errors import GpuqError, LedgerError, ScriptRefused, SlurmUnreachable, SubmissionRefused
-from gpuq.usecases.after import After, resolve_after
+from gpuq.errors import GpuqError, LedgerError, SlurmUnreachable, SubmissionRefused
 from gpuq.usecases.context import Context
-from gpuq.usecases.refs import can_see_end, meant_tag, near_tag, tag_of, whose
-from gpuq.usecases.settle import PATIENCE, repair, settle
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says; everything may be left out."""
-
-    flags: Settings = Settings()
-    cpu_only: bool = False
-    hold: bool = False
-    after: tuple[After, ...] = ()
-    key: str | None = None
-
-
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A submission that has passed every check and has not been made."""
-
-    tag: str
-    request: Request
-    partition: str
-    time_limit: int | None
-    """Seconds that will be in force; None: unlimited."""
-    dependencies: tuple[str, ...]
-    script: str
-    key: str | None
-    commit: tuple[str | None, bool | None] = (None, None)
-    """The git commit of the project, and whether a tracked file differs from it."""
-    start_held: bool = False
-    """Hold it until a whole chain is accepted. Not part of the request."""
-    notes: tuple[str, ...] = ()
+from gpuq.usecases.draft import Draft, Options, prepare
+from gpuq.usecases.refs import can_see_end, tag_of, whose
+from gpuq.usecases.settle import PATIENCE, drop, settle
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,56 +27,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     draft: Draft | None = None
     repeated: bool = False
     notes: tuple[str, ...] = ()
-
-
-def prepare(ctx: Context, text: str, options: Options, *, again: Request | None = None) -> Draft:
-    """Check everything that can be checked before Slurm is given the job. Leaves nothing behind.
-
-    again: the request of an earlier attempt (resubmit); flags still win over it.
-    Raises UsageError, ConfigError, SubmissionRefused, NotFound, SlurmUnreachable.
-    """
-    tag = tag_of(ctx, text)
-    _check_place(str(ctx.ledger.run_dir(tag)))
-    repair(ctx)
-    head = git.Head(ctx.project.root)  # its answer comes while job.sh is checked and Slurm is asked
-    try:
-        script, check = jobscript.read(ctx.ledger.job_script(tag), _shown(ctx, tag), tag)
-    except ScriptRefused as error:
-        if not ctx.ledger.run_dir(tag).exists() and (meant := meant_tag(ctx, text) or near_tag(ctx, tag)):
-            raise ScriptRefused(error.faults, hint=meant) from None
-        raise
-    layers = [ctx.project.below, run_settings(ctx.ledger.run_dir(tag))]
-    if again is None:
-        layers += [from_directives(check.directives, _shown(ctx, tag)), ctx.project.environment, options.flags]
-    else:
-        layers += [_as_settings(again), options.flags]
-    settings = merge(layers)
-    partitions, nodes = ctx.slurm.offer()
-    partition = choose_partition(settings.partition, partitions)
-    gpu = not options.cpu_only if again is None else again.gpu and not options.cpu_only
-    fitted = fit(settings, gpu=gpu, hold=options.hold, partition=partition, nodes=nodes)
-    notes = [*check.warnings, *fitted.notes]
-    dependencies = []
-    for after in options.after:
-        resolved = resolve_after(ctx, after, partition.name)
-        if resolved.dependency:
-            dependencies.append(resolved.dependency)
-        if resolved.note:
-            notes.append(resolved.note)
-    if ctx.caller.root and ctx.system_wide:
-        notes.append("you are root; experiments have no business being root, submit as the user who owns them")
-    limit = fitted.request.time_limit
-    return Draft(
-        tag=tag,
-        request=fitted.request,
-        partition=partition.name,
-        time_limit=limit if limit is not None else partition.default_time or partition.max_time,
-        dependencies=tuple(dict.fromkeys(dependencies)),
-        script=with_requeue_separator(script, check.interpreter),
-        key=options.key,
-        commit=head.answer(),
-        notes=tuple(notes),
-    )
 
 
 def submit(ctx: Context, draft: Draft) -> Submission:
@@ -134,9 +53,10 @@ def submit(ctx: Context, draft: Draft) -> Submission:
             claim.close()
 
 
-def preview(ctx: Context, draft: Draft) -> Record:
-    """The record as it would be if nothing came between (--dry-run). Reserves nothing."""
-    return _numbered(ctx, draft, _sketch(ctx, draft), ctx.ledger.next_number(draft.tag))
+def preview(ctx: Context, draft: Draft, before: int = 0) -> Record:
+    """The record as it would be if nothing came between but `before` attempts of the same run (--dry-run). Reserves
+    nothing."""
+    return _numbered(ctx, draft, _sketch(ctx, draft), ctx.ledger.next_number(draft.tag) + before)
 
 
 def submit_run(ctx: Context, text: str, options: Options, *, again: Request | None = None) -> Submission:
@@ -168,32 +88,18 @@ def withdraw(ctx: Context, record: Record) -> None:
         claim.close()
 
 
-def _check_place(directory: str) -> None:
-    try:
-        directory.encode()
-    except UnicodeEncodeError:
-        raise SubmissionRefused(
-            f"{directory} is not UTF-8; a record, which is JSON, cannot hold it", hint="rename that directory"
-        ) from None
-    if "\\" in directory:
-        raise SubmissionRefused(
-            f"{directory} has a backslash in it; Slurm from 26.05 on drops backslashes from the path of a log, "
-            "which would then be written elsewhere",
-            hint="rename that directory",
-        )
-
-
 def _sketch(ctx: Context, draft: Draft) -> Record:
     """The record of a draft but for what its number decides."""
     commit, dirty = draft.commit
+    token = machine.new_token()
     return Record(
         tag=draft.tag,
         attempt=0,
-        token=machine.new_token(),
+        token=token,
         request=draft.request,
         argv=(),
         script="",
-        script_sha256=hashlib.sha256(draft.script.encode("utf-8", "surrogateescape")).hexdigest(),
+        script_sha256=draft.script_sha256,
         log="",
         project=str(ctx.project.root),
         user=ctx.caller.user,
@@ -205,7 +111,14 @@ def _sketch(ctx: Context, draft: Draft) -> Record:
         git_dirty=dirty,
         dependencies=draft.dependencies,
         controller=ctx.controller,
+        provenance=_in_snapshot(ctx, token) if draft.snapshot else None,
     )
+
+
+def _in_snapshot(ctx: Context, token: str) -> Provenance:
+    from gpuq.adapters.snapshot import project_in
+
+    return Provenance(snapshot=str(project_in(ctx.ledger.root, token, ctx.project.root)))
 
 
 def _numbered(ctx: Context, draft: Draft, sketch: Record, number: int) -> Record:
@@ -222,24 +135,38 @@ def _numbered(ctx: Context, draft: Draft, sketch: Record, number: int) -> Record
 
 
 def _submit_claimed(ctx: Context, draft: Draft, record: Record, claim: Claim) -> Submission:
+    from gpuq.usecases.experiment.provenance import Look
+
+    look = Look(ctx, draft)
+    notes = []
     try:
-        accepted, job, note = _sbatch(ctx, record, claim.descriptor)
+        if draft.snapshot:
+            from gpuq.usecases.experiment.snapshot import freeze
+
+            notes += freeze(ctx, record, look.patch())
+        accepted, job, note = _sbatch(ctx, record, claim.descriptor, meanwhile=lambda: look.work(ctx, record))
     except _Unknown as doubt:
+        look.drop()
         raise SlurmUnreachable(
             f"{doubt}; whether it took {record.name} is not known yet, and nothing is submitted twice",
             hint=f"gpuq status {record.tag} finds out once Slurm answers",
         ) from None
     except GpuqError:
-        ctx.ledger.drop(record, claim)
+        look.drop()
+        drop(ctx, record, claim)
         raise
     except KeyboardInterrupt:
+        look.drop()
         ctx.say(f"note: interrupted while Slurm was given {record.name}; gpuq status {record.tag} tells if it has it")
         raise
     record = msgspec.structs.replace(record, job_id=accepted.job_id, cluster=accepted.cluster)
     if job is not None:
         record = msgspec.structs.replace(record, submitted=job.submit)
+    record, changed = look.noted(ctx, record)
+    notes += [one for one in (note, changed) if one]
     try:
         ctx.ledger.save(record)
+        claim.note_submitted()
     except LedgerError as error:  # the job is there all the same
         raise LedgerError(
             f"Slurm took {record.name} as job {record.job_id}, but that could not be written down: {error.message}",
@@ -253,7 +180,7 @@ def _submit_claimed(ctx: Context, draft: Draft, record: Record, claim: Claim) ->
             f"(TresPerNode is {job.gres or 'empty'}); it was cancelled",
             hint="look for a job_submit plugin, or a wrapper of sbatch, that changes --gres: type -a sbatch",
         )
-    return Submission(record=record, draft=draft, notes=(note,) if note else ())
+    return Submission(record=record, draft=draft, notes=tuple(notes))
 
 
 def _checked(ctx: Context, record: Record, accepted: Accepted) -> tuple[Accepted, Job | None, str]:
@@ -277,17 +204,20 @@ def _checked(ctx: Context, record: Record, accepted: Accepted) -> tuple[Accepted
         return accepted, None, "it was gone before it could be checked that it held the GPU"
     if (job.name, job.uid) == (record.tag, record.uid) and read_comment(job.comment) is None:
         return accepted, job, "a plugin of this Slurm changes job comments, by which gpuq finds its jobs again"
-    raise _Unknown(f"sbatch printed {accepted.job_id}, and that is another job ({job.name})")
+    raise _Unknown(f"sbatch printed {accepted.job_id}, and that is another job ({job.shown})")
 
 
 class _Unknown(Exception):
     """Not known whether the job was accepted."""
 
 
-def _sbatch(ctx: Context, record: Record, descriptor: int) -> tuple[Accepted, Job | None, str]:
-    environment = job_environment(ctx.environment, record, str(ctx.ledger.run_dir(record.tag)))
+def _sbatch(
+    ctx: Context, record: Record, descriptor: int, meanwhile: Callable[[], None]
+) -> tuple[Accepted, Job | None, str]:
+    around = machine.with_gpuq_on_path(ctx.environment)
+    environment = job_environment(around, record, str(ctx.ledger.run_dir(record.tag)))
     try:
-        accepted = ctx.slurm.submit(record.argv[1:], environment, keep_open=descriptor)
+        accepted = ctx.slurm.submit(record.argv[1:], environment, keep_open=descriptor, meanwhile=meanwhile)
     except InDoubt as doubt:
         ctx.say(f"note: {doubt.message}; asking Slurm whether it has the job")
         accepted = _look_up(ctx, record, doubt.message)
@@ -323,7 +253,7 @@ def _take_back(ctx: Context, record: Record, claim: Claim) -> None:
     ctx.slurm.cancel(record.job_id)
     job = ctx.slurm.job(record.job_id)
     if (job is None or not job.elapsed) and not ctx.ledger.path(record.tag, record.attempt, "out").exists():
-        ctx.ledger.drop(record, claim)
+        drop(ctx, record, claim)
     else:  # it had begun: what it wrote is not thrown away
         ctx.ledger.save(msgspec.structs.replace(record, cancelled_by="gpuq, which withdrew the submission"))
 
@@ -358,25 +288,3 @@ def _await_key(ctx: Context, record: Record) -> Record | None:
                 told = True
             ctx.clock.sleep(1.0)
         record = current
-
-
-def _as_settings(request: Request) -> Settings:
-    from gpuq.core.units import slurm_time
-
-    return Settings(
-        partition=request.partition,
-        memory=request.memory,
-        cpus=request.cpus,
-        time=None if request.time_limit is None else slurm_time(request.time_limit),
-        nice=request.nice or None,
-        signal_before=request.signal_before,
-    )
-
-
-def _shown(ctx: Context, tag: str) -> str:
-    """How messages name a run's job.sh: relative to the project, as the person would type it."""
-    path = ctx.ledger.job_script(tag)
-    try:
-        return str(path.relative_to(ctx.project.root))
-    except ValueError:
-        return str(path)

@@ -17,10 +17,11 @@ from pathlib import Path
 import msgspec
 
 from gpuq.adapters import proc
+from gpuq.adapters.slurm.ahead import Asked
 from gpuq.adapters.slurm.client import SlurmCommands
 from gpuq.adapters.slurm.locate import RUN_CONF, SYSTEM_CONF, Location, Source, environment_for
-from gpuq.core import batch
-from gpuq.core.ports import Slurm
+from gpuq.core.inherited import scrub
+from gpuq.core.ports import Say, Slurm
 from gpuq.errors import ConfigError
 
 VARIABLE = "GPUQ_BACKEND"
@@ -41,8 +42,13 @@ class Choice(msgspec.Struct, frozen=True):
     slurm: Slurm
 
 
-def choose(location: Location, environment: Mapping[str, str]) -> Choice:
-    """The backend for `location`. GPUQ_BACKEND=commands or pyslurm forces one; raises ConfigError when it cannot be."""
+def choose(
+    location: Location, environment: Mapping[str, str], *, ahead: Asked | None = None, say: Say | None = None
+) -> Choice:
+    """The backend for `location`, which answers what was asked `ahead`. say: see SlurmCommands.
+
+    GPUQ_BACKEND=commands or pyslurm forces one; raises ConfigError when it cannot be.
+    """
     wanted = environment.get(VARIABLE, "")
     if wanted not in {"", COMMANDS, PYSLURM}:
         raise ConfigError(f"environment: {VARIABLE}={wanted!r} is neither {COMMANDS!r} nor {PYSLURM!r}")
@@ -50,13 +56,19 @@ def choose(location: Location, environment: Mapping[str, str]) -> Choice:
     if not obstacle:
         from gpuq.adapters.slurm.pyslurm import PySlurm
 
-        return Choice(PYSLURM, "PySlurm reads the queue: it fits the Slurm here", PySlurm(location, environment))
+        return Choice(
+            PYSLURM,
+            "PySlurm reads the queue: it fits the Slurm here",
+            PySlurm(location, environment, ahead=ahead, say=say),
+        )
     if wanted == PYSLURM:
         raise ConfigError(
             f"environment: {VARIABLE}={PYSLURM}, but {obstacle}",
             hint=f"unset {VARIABLE}; scripts/install-pyslurm.sh installs PySlurm where that is possible",
         )
-    return Choice(COMMANDS, f"squeue reads the queue: {obstacle}", SlurmCommands(location, environment))
+    return Choice(
+        COMMANDS, f"squeue reads the queue: {obstacle}", SlurmCommands(location, environment, ahead=ahead, say=say)
+    )
 
 
 def why_not_pyslurm(
@@ -76,7 +88,7 @@ def why_not_pyslurm(
     version = _version(package)
     if version is None:
         return f"the PySlurm in {package} does not say its version"
-    env = batch.scrub(environment) | environment_for(location)
+    env = scrub(environment) | environment_for(location)
     stamp, key = _stamp(environment), _key(package, version, conf, env)
     if _remembered(stamp) == key:
         return ""

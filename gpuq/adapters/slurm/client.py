@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import datetime
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuq.adapters import proc
+from gpuq.adapters.embedded import layout
 from gpuq.adapters.slurm import parse
-from gpuq.adapters.slurm.locate import Location, Source, environment_for
+from gpuq.adapters.slurm.ahead import Asked, AskedOffer, AskedQueue, new_mark, queue_format
+from gpuq.adapters.slurm.locate import Location, Source, environment_for, stopped
 from gpuq.core import batch
 from gpuq.core.job import Job, JobEnd, Node, Partition, Phase
-from gpuq.core.ports import Accepted, InDoubt
+from gpuq.core.ports import Accepted, InDoubt, Say
 from gpuq.core.tag import LARGEST_ID
-from gpuq.core.usage import Allocation, Estimate, NodeUsage
 from gpuq.errors import ChangeRefused, GpuqError, SlurmAnswerError, SlurmUnreachable, SubmissionRefused
 
-READ_TIMEOUT = 30.0
-"""Seconds. Slurm's own commands give up after MessageTimeout (10 s) and a few retries."""
+if TYPE_CHECKING:
+    from gpuq.core.usage import Allocation, Estimate, NodeUsage
+
+_ONE_BY_ONE = 1000
+"""Jobs that squeue is given by number; from then on all of them are cheaper."""
+
+SLOW = 2.0
+"""Seconds without an answer after which a person is told what is waited for."""
 
 SUBMIT_TIMEOUT = 90.0
 """Seconds. sbatch itself waits and tries again while the controller is busy."""
@@ -27,39 +34,45 @@ SUBMIT_TIMEOUT = 90.0
 class SlurmCommands:
     """The port `gpuq.core.ports.Slurm` over the installed commands of any release from 22.05 on."""
 
-    def __init__(self, location: Location, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        location: Location,
+        environment: Mapping[str, str],
+        *,
+        ahead: Asked | None = None,
+        say: Say | None = None,
+    ) -> None:
+        """ahead: the first question, where it has been asked already. say: hears, once, that an answer is slow."""
         self._location = location
-        self._env = batch.scrub(environment) | environment_for(location)
-        # Seconds since 1970 know no daylight saving (slurm.conf(5) does not say it: any strftime(3) format works).
-        # UTC makes no difference to them, but a third of squeue's time with 10,000 jobs would go into mktime(3).
-        self._read_env = self._env | {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C"}
+        self._say = say
+        self._environment = environment
+        self._ahead = ahead
 
     # -- reading -----------------------------------------------------------------------------------------------
 
     def jobs(self, *, uid: int | None = None, ended: bool = False) -> list[Job]:
         """See the port."""
-        mark = _mark()
-        argv = ["squeue", "--noheader", "--all", "--format", parse.queue_format(mark)]
-        if uid is not None:
-            argv += ["--user", str(uid)]
-        if ended:
-            argv += ["--states", "all"]
-        result = self._run(argv)
+        asked, self._ahead = self._ahead, None
+        if not isinstance(asked, AskedQueue) or (asked.uid, asked.ended) != (uid, ended):
+            self._ahead = asked
+            asked = AskedQueue(self._location, self._environment, uid=uid, ended=ended)
+        reader = parse.QueueReader(asked.mark)
+        result = self._first(asked, reader.feed)
         if not result.ok:
             raise self._failure(result)
         if uid is not None and "Invalid user" in result.stderr:
             # A user id without a name, as in containers: squeue says so, prints no row and exits with 0.
             return [job for job in self.jobs(ended=ended) if job.uid == uid]
-        return parse.parse_queue(result.stdout, mark)
+        return reader.jobs()
 
     def job(self, job_id: int, *, part: str = "") -> Job | None:
         """See the port."""
         if not 0 < job_id <= LARGEST_ID:
             return None
-        mark = _mark()
+        mark = new_mark()
         result = self._run(
             ["squeue", "--noheader", "--all", "--states", "all", "--jobs", part or str(job_id)]
-            + ["--format", parse.queue_format(mark)],
+            + ["--format", queue_format(mark)],
         )
         if not result.ok:
             if "Invalid job id" in result.stderr:
@@ -77,7 +90,7 @@ class SlurmCommands:
             return parse.parse_end(job, self._read([*argv, parse.END_FORMAT]).split("\n", 1)[0])
         return parse.parse_end(job, parse.part_of_end(job, self._read([*argv, parse.PART_END_FORMAT])))
 
-    def finished(self, job_id: int, *, uid: int, name: str, since: datetime.datetime) -> JobEnd | None:
+    def finished(self, job_id: int, *, uid: int, name: str, since: datetime.datetime, part: str = "") -> JobEnd | None:
         """See the port."""
         from gpuq.adapters.slurm import jobcomp  # rarely needed
 
@@ -87,7 +100,7 @@ class SlurmCommands:
         path = values.get("JobCompLoc", "")
         if not path.startswith("/"):
             path = "/var/log/slurm_jobcomp.log"  # slurm.conf(5), JobCompLoc: the default of jobcomp/filetxt
-        return jobcomp.last_end(Path(path), job_id, uid=uid, name=name, since=since)
+        return jobcomp.last_end(Path(path), job_id, uid=uid, name=name, since=since, part=part)
 
     def cluster(self) -> str:
         """See the port."""
@@ -103,16 +116,19 @@ class SlurmCommands:
 
     def offer(self) -> tuple[list[Partition], list[Node]]:
         """See the port."""
-        # Two processes at once: a submission waits for the slower one only. --all: hidden partitions exist too.
-        asked = [
-            self._start(["scontrol", "--all", "show", "partition"]),
-            self._start(["sinfo", "--all", "--noheader", "--Node", "-o", parse.NODE_FORMAT]),
-        ]
-        results = [self._result(running) for running in asked]
-        for result in results:
-            if not result.ok:
-                raise self._failure(result)
-        return parse.parse_partitions(results[0].stdout), parse.parse_nodes(results[1].stdout)
+        asked = self.ask_offer()
+        try:
+            return asked.answer()
+        finally:
+            asked.drop()
+
+    def ask_offer(self) -> _Offer:
+        """See the port."""
+        asked, self._ahead = self._ahead, None
+        if not isinstance(asked, AskedOffer):
+            self._ahead = asked
+            asked = AskedOffer(self._location, self._environment)
+        return _Offer(self, asked)
 
     def usage(self) -> list[NodeUsage]:
         """See the port."""
@@ -133,6 +149,20 @@ class SlurmCommands:
                 raise self._failure(result)
         return found
 
+    def gpus(self, job_ids: Sequence[int]) -> dict[str, int]:
+        """See the port."""
+        from gpuq.adapters.slurm import parse_usage
+
+        argv = ["squeue", "--noheader", "--all", "--states", "all", "-O", parse_usage.GPUS_FORMAT]
+        if len(job_ids) <= _ONE_BY_ONE:
+            argv += ["--jobs", ",".join(map(str, job_ids))]
+        result = self._run(argv)
+        if result.ok:
+            return parse_usage.gpus(result.stdout)
+        if "Invalid job id" in result.stderr:  # they have all gone meanwhile
+            return {}
+        raise self._failure(result)
+
     def config(self) -> dict[str, str]:
         """See the port."""
         from gpuq.adapters.slurm import parse_usage
@@ -146,23 +176,35 @@ class SlurmCommands:
         result = self._run(["sbatch", "--test-only", *options, "--wrap=true"])
         refusal = batch.explain(result.stderr)
         if not result.ok and refusal.kind != "refused":
-            raise SlurmUnreachable(refusal.message, hint=self._hint(refusal.hint))
+            raise self._unreachable(refusal)
         return parse_usage.estimate(result.ok, result.stderr)
 
     # -- changing ----------------------------------------------------------------------------------------------
 
-    def submit(self, argv: Sequence[str], environment: Mapping[str, str], *, keep_open: int | None = None) -> Accepted:
+    def submit(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        keep_open: int | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Accepted:
         """See the port."""
         env = dict(environment) | environment_for(self._location)
         try:
             # own session: Ctrl-C reaches gpuq alone, which can say what became of the attempt
-            result = proc.run(
+            running = proc.start(
                 ["sbatch", *argv],
                 timeout=SUBMIT_TIMEOUT,
                 env=env,
                 pass_fds=() if keep_open is None else (keep_open,),
                 own_session=True,
             )
+            try:
+                if meanwhile is not None:
+                    meanwhile()
+            finally:  # whatever comes of that, sbatch is heard
+                result = running.result(slow=(SLOW, self._is_slow))
         except proc.ProgramMissing as error:
             raise self._missing(error) from None
         except proc.ProgramTimeout as error:
@@ -180,7 +222,7 @@ class SlurmCommands:
         if refusal.kind == "doubt":
             raise InDoubt(refusal.message)
         if refusal.kind == "unreachable":
-            raise SlurmUnreachable(refusal.message, hint=self._hint(refusal.hint))
+            raise self._unreachable(refusal)
         raise SubmissionRefused(refusal.message, hint=refusal.hint)
 
     def cancel(self, job_id: int) -> None:
@@ -207,24 +249,33 @@ class SlurmCommands:
 
     # -- the one way out ---------------------------------------------------------------------------------------
 
-    def _start(self, argv: Sequence[str]) -> proc.Running:
-        conf = self._location.conf
-        if conf is not None and not os.access(conf, os.R_OK):
-            # Slurm's commands would look for a controller in the DNS, and say nothing for more than half a minute.
-            raise SlurmUnreachable(
-                f"there is no Slurm to ask: {conf} does not exist or cannot be read",
-                hint=self._hint("unset SLURM_CONF, or let it name the slurm.conf of a Slurm that runs"),
-            )
-        try:
-            return proc.start(argv, timeout=READ_TIMEOUT, env=self._read_env)
-        except proc.ProgramMissing as error:
-            raise self._missing(error) from None
-        except OSError as error:
-            raise SlurmUnreachable(f"{argv[0]} could not be started: {error.strerror}") from None
+    def _answers(self, asked: Asked) -> list[str]:
+        """What the commands printed, in their order."""
+        if asked.error is not None or not asked.running:
+            asked.drop()
+            raise self._not_started(asked)
+        results = [self._result(running) for running in asked.running]
+        for result in results:
+            if not result.ok:
+                raise self._failure(result)
+        return [result.stdout for result in results]
 
-    def _result(self, running: proc.Running) -> proc.Result:
+    def _not_started(self, asked: Asked) -> GpuqError:
+        if isinstance(asked.error, proc.ProgramMissing):
+            return self._missing(asked.error)
+        if isinstance(asked.error, OSError):
+            return SlurmUnreachable(f"{asked.failed} could not be started: {asked.error.strerror}")
+        down = self._down()
+        if down is not None:
+            return SlurmUnreachable(down[0], hint=down[1])
+        return SlurmUnreachable(
+            f"there is no Slurm to ask: {self._location.conf} does not exist or cannot be read",
+            hint=self._hint("unset SLURM_CONF, or let it name the slurm.conf of a Slurm that runs"),
+        )
+
+    def _result(self, running: proc.Running, each: Callable[[str], None] | None = None) -> proc.Result:
         try:
-            return running.result()
+            return running.result(each, slow=(SLOW, self._is_slow))
         except proc.ProgramTimeout as error:
             raise SlurmUnreachable(
                 f"Slurm does not answer: {error.argv[0]} gave nothing within {error.seconds:g} s",
@@ -232,7 +283,12 @@ class SlurmCommands:
             ) from None
 
     def _run(self, argv: Sequence[str]) -> proc.Result:
-        return self._result(self._start(argv))
+        return self._first(Asked([argv], self._location, self._environment))
+
+    def _first(self, asked: Asked, each: Callable[[str], None] | None = None) -> proc.Result:
+        if not asked.running:
+            raise self._not_started(asked)
+        return self._result(asked.running[0], each)
 
     def _read(self, argv: Sequence[str]) -> str:
         result = self._run(argv)
@@ -244,7 +300,7 @@ class SlurmCommands:
         refusal = batch.explain(result.stderr)
         if refusal.kind == "refused":
             return SlurmAnswerError(f"{result.argv[0]} failed (exit {result.returncode}): {refusal.message}")
-        return SlurmUnreachable(refusal.message, hint=self._hint(refusal.hint))
+        return self._unreachable(refusal)
 
     def _change(self, argv: Sequence[str], what: str) -> None:
         result = self._run(argv)
@@ -252,7 +308,7 @@ class SlurmCommands:
             return
         refusal = batch.explain(result.stderr)
         if refusal.kind in {"unreachable", "doubt"}:
-            raise SlurmUnreachable(refusal.message, hint=self._hint(refusal.hint))
+            raise self._unreachable(refusal)
         words = batch.slurm_words(result.stderr)
         hint = ""
         if "Access/permission denied" in words or "Invalid user id" in words:
@@ -265,6 +321,23 @@ class SlurmCommands:
             hint="apt-get install slurm-wlm munge, then: gpuq local up",
         )
 
+    def _is_slow(self) -> None:
+        say, self._say = self._say, None
+        if say is not None:
+            say("note: waiting for slurmctld to answer")
+
+    def _down(self) -> tuple[str, str] | None:
+        """As `stopped`, of the Slurm that is asked here: no other is configured."""
+        if self._location.source is Source.NONE:
+            return stopped(layout.conf_path(layout.default_dir()))
+        return stopped(self._location.conf) if self._location.conf is not None else None
+
+    def _unreachable(self, refusal: batch.Refusal) -> SlurmUnreachable:
+        down = self._down()
+        if down is not None:
+            return SlurmUnreachable(down[0], hint=down[1])
+        return SlurmUnreachable(refusal.message, hint=self._hint(refusal.hint))
+
     def _hint(self, default: str) -> str:
         if self._location.source is Source.NONE:
             return "no Slurm is configured here; start one for this host: gpuq local up"
@@ -274,11 +347,22 @@ class SlurmCommands:
         return default
 
 
+class _Offer:
+    def __init__(self, slurm: SlurmCommands, asked: Asked) -> None:
+        self._slurm = slurm
+        self._asked = asked
+
+    def answer(self) -> tuple[list[Partition], list[Node]]:
+        """See the port."""
+        partitions, nodes = self._slurm._answers(self._asked)
+        return parse.parse_partitions(partitions), parse.parse_nodes(nodes)
+
+    def drop(self) -> None:
+        """See the port."""
+        self._asked.drop()
+
+
 def _says_least(row: Job) -> int:
     """Of the parts of a job, the one that stands for all of them comes first."""
     order = (Phase.RUNNING, Phase.ENDING, Phase.WAITING, Phase.ENDED)
     return order.index(row.phase) + (row.state == "COMPLETED")
-
-
-def _mark() -> str:
-    return f"\x1e{os.urandom(4).hex()}"

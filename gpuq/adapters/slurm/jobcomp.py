@@ -19,12 +19,19 @@ from gpuq.core.job import ENDED, JobEnd
 _LINE = re.compile(
     r"JobId=(?P<id>\d+) UserId=(?P<user>.*?)\((?P<uid>\d+)\) GroupId=.*? Name=(?P<name>.*) JobState=(?P<state>\S+) "
     r"Partition=\S* TimeLimit=\S* StartTime=(?P<start>\S+) EndTime=(?P<end>\S+) NodeList=(?P<node>\S*) .*"
-    r"SubmitTime=(?P<submit>\S+) .*ExitCode=(?P<code>\d+):(?P<signal>\d+)\s*$"
+    r"SubmitTime=(?P<submit>\S+) (?:EligibleTime=\S+ )?"
+    r"(?:(?:ArrayJobId|HetJobId)=(?P<group>\d+) (?:ArrayTaskId|HetJobOffset)=(?P<member>\S+) )?"
+    r".*ExitCode=(?P<code>\d+):(?P<signal>\d+)\s*$"
 )
 
 
-def last_end(path: Path, job_id: int, *, uid: int, name: str, since: datetime.datetime) -> JobEnd | None:
+def last_end(
+    path: Path, job_id: int, *, uid: int, name: str, since: datetime.datetime, part: str = ""
+) -> JobEnd | None:
     """The last ending of the job that the file tells of; None when it tells of none, or there is no file.
+
+    part: one task (`12_3`) or component (`12+1`). Without it an array or a heterogeneous job has ended as the worst of
+    its parts. Each of those has a line, under an id that nobody was shown, and with the one that was.
 
     Ids come back after a lost state, so user, name and submit time (not before `since`, whole seconds) must fit too.
     A line that is cut off or foreign is passed over.
@@ -33,35 +40,43 @@ def last_end(path: Path, job_id: int, *, uid: int, name: str, since: datetime.da
         handle = path.open("rb")
     except OSError:
         return None
-    prefix = f"JobId={job_id} ".encode()
+    number = str(job_id)
+    mention = f"JobId={number} ".encode()
     earliest = since - datetime.timedelta(seconds=1)
-    zones = _zones()
-    found: JobEnd | None = None
+    zones = zones_of_file()
+    found: dict[str, JobEnd] = {}
     with handle:
         for raw in handle:
-            if not raw.startswith(prefix):
+            if mention not in raw:
                 continue
             match = _LINE.match(raw.decode("utf-8", "surrogateescape"))
-            if not match or int(match["uid"]) != uid or match["name"] != name or match["state"] not in ENDED:
+            if not match or number not in (match["id"], match["group"]):
+                continue
+            if int(match["uid"]) != uid or match["name"] != name or match["state"] not in ENDED:
                 continue  # JobState=PENDING is written at a requeue
-            readings = [(at, zone) for zone in zones for at in _moments(match["submit"], zone) if at >= earliest]
+            member = match["member"] or ""
+            if part and member and part not in (f"{number}_{member}", f"{number}+{member}"):
+                continue
+            readings = [(at, zone) for zone in zones for at in moments(match["submit"], zone) if at >= earliest]
             if not readings:
                 continue
             submitted, zone = min(readings, key=lambda reading: reading[0])
-            start = _not_before(submitted, _moments(match["start"], zone))
-            found = JobEnd(
+            start = first_from(submitted, moments(match["start"], zone))
+            found[member] = JobEnd(
                 state=match["state"],
                 exit_code=int(match["code"]),
                 signal=int(match["signal"]),
                 start=start,
-                end=_not_before(start or submitted, _moments(match["end"], zone)),
+                end=first_from(start or submitted, moments(match["end"], zone)),
                 node="" if match["node"] == "(null)" else match["node"],
                 source="jobcomp",
             )
-    return found
+    # tasks that were cancelled before they were tasks have one line, the array's
+    ends = [end for member, end in found.items() if member or not part] or list(found.values())
+    return next((end for end in ends if end.state != "COMPLETED"), ends[-1] if ends else None)
 
 
-def _zones() -> list[datetime.tzinfo | None]:
+def zones_of_file() -> list[datetime.tzinfo | None]:
     """The zones that slurmctld may write in: the caller's (None), and the system's where TZ names another."""
     if not os.environ.get("TZ"):
         return [None]
@@ -72,7 +87,7 @@ def _zones() -> list[datetime.tzinfo | None]:
         return [None, datetime.UTC]
 
 
-def _moments(text: str, zone: datetime.tzinfo | None) -> list[datetime.datetime]:
+def moments(text: str, zone: datetime.tzinfo | None) -> list[datetime.datetime]:
     """When clocks in `zone` showed `text`, in order; empty where it is no time."""
     try:
         wall = datetime.datetime.fromisoformat(text)
@@ -81,6 +96,6 @@ def _moments(text: str, zone: datetime.tzinfo | None) -> list[datetime.datetime]
         return []
 
 
-def _not_before(earliest: datetime.datetime, moments: list[datetime.datetime]) -> datetime.datetime | None:
-    """The first of `moments` from `earliest` on; the first of all where each is before it (a clock set back)."""
-    return next((moment for moment in moments if moment >= earliest), moments[0] if moments else None)
+def first_from(earliest: datetime.datetime, readings: list[datetime.datetime]) -> datetime.datetime | None:
+    """The first of `readings` from `earliest` on; the first of all where each is before it (a clock set back)."""
+    return next((moment for moment in readings if moment >= earliest), readings[0] if readings else None)

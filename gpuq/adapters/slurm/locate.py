@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-
-import msgspec
+from typing import NamedTuple
 
 from gpuq.adapters.embedded import layout
 from gpuq.adapters.files import is_there
@@ -28,7 +27,7 @@ class Source(StrEnum):
     NONE = "none"
 
 
-class Location(msgspec.Struct, frozen=True):
+class Location(NamedTuple):
     """The Slurm that was found."""
 
     source: Source
@@ -61,6 +60,14 @@ def locate(environment: Mapping[str, str], *, system_conf: Path = SYSTEM_CONF) -
     if is_there(conf):
         return Location(Source.EMBEDDED, conf)
     return Location(Source.NONE, None)
+
+
+def stopped(conf: Path) -> tuple[str, str] | None:
+    """(what happened, the command that helps) where `conf` is that of an embedded Slurm that `gpuq local down` stopped."""
+    if is_there(conf) or not is_there(conf.parent / layout.STATE_FILE):
+        return None
+    where = "" if conf.parent == layout.default_dir() else f" --dir {conf.parent}"
+    return f"the embedded Slurm in {conf.parent} is down; its jobs are kept", f"gpuq local up{where}"
 
 
 def environment_for(location: Location) -> dict[str, str]:

@@ -11,81 +11,113 @@ import functools
 import re
 from collections.abc import Callable
 
+from gpuq.adapters.slurm.ahead import FREE, UNIT
 from gpuq.core.job import Job, JobEnd, Node, Partition, phase_of
 from gpuq.core.units import MIB, parse_clock, parse_epoch, parse_size
 from gpuq.errors import SlurmAnswerError
 
-UNIT = "\x1f"
-"""Separates the fields that Slurm itself makes; none of them holds a control character."""
-
-_CLOSED = "%i %F %T %P %V %S %e %l %M %m %C %y %Q %N %U %u %b %E %r".split()
-"""In the order in which `_job` takes them."""
-_FREE = "%k %Z %j".split()
-
-
-def queue_format(mark: str) -> str:
-    """The squeue format whose output `parse_queue` reads. `mark`: random for each call."""
-    return mark + UNIT.join(_CLOSED) + mark + mark.join(_FREE) + mark
-
 
 def parse_queue(text: str, mark: str) -> list[Job]:
     """All rows that squeue printed. A truncated or foreign answer raises SlurmAnswerError."""
-    if not text:
-        return []
-    jobs = []
-    width = 2 + len(_FREE)
-    parts = text.split(mark)
-    # mark closed mark free mark free mark free mark NEWLINE, again and again
-    if parts[0] != "" or (len(parts) - 1) % width or parts[-1] != "\n":
-        raise SlurmAnswerError(f"squeue printed something that gpuq does not understand: {_short(text)}")
-    for start in range(1, len(parts) - 1, width):
-        row = parts[start : start + width]
-        if row[-1] != "\n":
-            raise SlurmAnswerError(f"squeue printed something that gpuq does not understand: {_short(row[-1])}")
-        jobs.append(_job(row[0], row[1:-1]))
-    return jobs
+    reader = QueueReader(mark)
+    reader.feed(text)
+    return reader.jobs()
+
+
+class QueueReader:
+    """`parse_queue` for an answer that comes in pieces, cut anywhere: its rows are read while squeue prints others."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._parts: list[str] | None = None
+        self._rest = ""
+        self._jobs: list[Job] = []
+        self._error: SlurmAnswerError | None = None
+
+    def feed(self, text: str) -> None:
+        """The next piece. Raises nothing: squeue may have failed, which explains more than what it printed."""
+        if self._error is None:
+            try:
+                self._read(text)
+            except SlurmAnswerError as error:
+                self._error = error
+
+    def jobs(self) -> list[Job]:
+        """All rows, when there are no more pieces. To be called once. Raises SlurmAnswerError."""
+        if self._error is None and (self._parts is not None or self._rest):
+            self.feed(self._mark)  # the last row ends like the others
+            if self._error is None and (self._parts or self._rest):
+                raise _foreign("".join([*(self._parts or ()), self._rest]))
+        if self._error is not None:
+            raise self._error
+        return self._jobs
+
+    def _read(self, text: str) -> None:
+        # mark closed mark free mark free mark free mark NEWLINE, again and again
+        *parts, self._rest = (self._rest + text).split(self._mark)
+        if self._parts is None:
+            if not parts:
+                return
+            first, *parts = parts
+            if first:
+                raise _foreign(first)
+        else:
+            parts = self._parts + parts
+        width = 2 + len(FREE)
+        whole = len(parts) // width * width
+        for start in range(0, whole, width):
+            closed, *free, end = parts[start : start + width]
+            if end != "\n":
+                raise _foreign(end)
+            self._jobs.append(_job(closed, free))
+        self._parts = parts[whole:]
+
+
+def _foreign(text: str) -> SlurmAnswerError:
+    return SlurmAnswerError(f"squeue printed something that gpuq does not understand: {_short(text)}")
 
 
 def _job(closed: str, free: list[str]) -> Job:
     # Taken apart by position: this is done once for each of perhaps 10,000 jobs.
     try:
-        id_, number, state, partition, submit, start, end, limit, elapsed, memory, *rest = closed.split(UNIT)
-        cpus, nice, priority, node, uid, user, gres, dependency, reason = rest
+        (
+            id_, number, state, partition, submit, start, end, limit, elapsed, memory,
+            cpus, nice, priority, node, uid, user, gres, dependency, reason,
+        ) = closed.split(UNIT)  # fmt: skip
     except ValueError:
         raise SlurmAnswerError(f"squeue printed a row that gpuq does not understand: {_short(closed)}") from None
     comment, workdir, name = free
     try:
         phase_of(state)
         return Job(
-            id=id_,
-            number=int(number) if "+" not in id_ else int(id_.split("+", 1)[0]),
-            name=name,
-            state=state,
-            reason="" if reason == "None" else reason,
-            partition=partition,
-            user=user,
-            uid=int(uid),
-            submit=parse_epoch(submit),
-            start=parse_epoch(start),
-            end=parse_epoch(end),
-            time_limit=parse_clock(limit),
-            elapsed=parse_clock(elapsed) or 0,
-            dependency=_text(dependency),
-            gres=_text(gres),
-            memory=_memory(memory),
-            cpus=int(cpus),
-            nice=int(nice),
-            priority=int(priority),
-            node=_text(node),
-            comment=_text(comment),
-            workdir=workdir,
+            id_,
+            int(number) if "+" not in id_ else int(id_.split("+", 1)[0]),
+            name,
+            state,
+            "" if reason == "None" else reason,
+            partition,
+            user,
+            int(uid),
+            parse_epoch(submit),
+            parse_epoch(start),
+            parse_epoch(end),
+            parse_clock(limit),
+            parse_clock(elapsed) or 0,
+            _NO_TEXT.get(dependency, dependency),
+            _NO_TEXT.get(gres, gres),
+            _memory(memory),
+            int(cpus),
+            int(nice),
+            int(priority),
+            _NO_TEXT.get(node, node),
+            _NO_TEXT.get(comment, comment),
+            workdir,
         )
     except ValueError as error:
         raise SlurmAnswerError(f"squeue printed a job that gpuq does not understand: {error}") from None
 
 
-def _text(value: str) -> str:
-    return "" if value in {"(null)", "N/A", "None"} else value
+_NO_TEXT = dict.fromkeys(("(null)", "N/A", "None"), "")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -155,10 +187,11 @@ def parse_partitions(text: str) -> list[Partition]:
                     max_time=parse_clock(field["MaxTime"]),
                     default_time=parse_clock(field["DefaultTime"]),
                     max_cpus_per_node=_limit(field["MaxCPUsPerNode"], int),
-                    max_memory_per_node=_limit(field["MaxMemPerNode"], lambda text: int(text) * MIB)
+                    max_memory_per_node=_limit(field["MaxMemPerNode"], _mebibytes)
                     if "MaxMemPerNode" in field
-                    else None,  # the limit may be given as MaxMemPerCPU instead
+                    else _by_cpu(field),
                     state=field["State"],
+                    max_memory_per_cpu=_limit(field.get("MaxMemPerCPU", "UNLIMITED"), _mebibytes),
                 )
             )
         except (KeyError, ValueError) as error:
@@ -166,11 +199,18 @@ def parse_partitions(text: str) -> list[Partition]:
     return found
 
 
+def _mebibytes(text: str) -> int:
+    return int(text) * MIB
+
+
+def _by_cpu(field: dict[str, str]) -> int | None:
+    """The memory of a node where the limit is given as MaxMemPerCPU: Slurm then gives CPUs for memory, as many as it may."""
+    cpus = _limit(field["MaxCPUsPerNode"], int)
+    return None if cpus is None else cpus * _mebibytes(field["MaxMemPerCPU"])
+
+
 def _limit(text: str, read: Callable[[str], int]) -> int | None:
     return None if text == "UNLIMITED" else read(text)
-
-
-NODE_FORMAT = UNIT.join(["%R", "%N", "%c", "%m", "%G", "%T", "%E"])
 
 
 def parse_nodes(text: str) -> list[Node]:
@@ -192,7 +232,7 @@ def parse_nodes(text: str) -> list[Node]:
                     partition=partition,
                     cpus=int(cpus.rstrip("+")),
                     memory=int(memory.rstrip("+")) * MIB,
-                    gres=_text(gres),
+                    gres=_NO_TEXT.get(gres, gres),
                     state=state.rstrip("*~#!%$@^-+"),
                     reason="" if reason == "none" else reason,
                 )

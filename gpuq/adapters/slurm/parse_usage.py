@@ -109,3 +109,24 @@ def _moment(text: str) -> datetime.datetime | None:
         return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
     except ValueError:
         return None
+
+
+GPUS_FORMAT = "JobArrayID:.200,numtasks:.20,tres-per-job:.200,tres-per-task:.200,tres-per-socket:.200"
+
+
+def gpus(text: str) -> dict[str, int]:
+    """What `squeue -O GPUS_FORMAT` printed: GPUs by the id that `%i` shows, of jobs that ask for any like this.
+
+    Sockets are not known here: so many GPUs are asked for at least. Raises SlurmAnswerError.
+    """
+    found = {}
+    for line in filter(str.strip, text.split("\n")):
+        words = line.split()
+        if len(words) != 5 or not words[1].isdigit():
+            raise SlurmAnswerError(
+                f"squeue printed GPUs in a way that gpuq does not understand: {line.strip()[:120]!r}"
+            )
+        shown, tasks, of_job, of_task, of_socket = words
+        if count := gpu_count(of_job) or gpu_count(of_task) * max(1, int(tasks)) or gpu_count(of_socket):
+            found[shown] = count
+    return found

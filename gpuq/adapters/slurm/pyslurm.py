@@ -27,10 +27,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuq.adapters import proc
+from gpuq.adapters.slurm.ahead import Asked, AskedQueue
 from gpuq.adapters.slurm.client import SlurmCommands
 from gpuq.adapters.slurm.locate import Location, environment_for
 from gpuq.core import batch
 from gpuq.core.job import Job, JobEnd, Phase, phase_of
+from gpuq.core.ports import Say
 from gpuq.core.units import MIB
 from gpuq.errors import GpuqError, SlurmAnswerError, SlurmUnreachable
 
@@ -59,8 +61,18 @@ class Unclear(Exception):
 class PySlurm(SlurmCommands):
     """The port `gpuq.core.ports.Slurm`: queue and single jobs through PySlurm, the rest through the commands."""
 
-    def __init__(self, location: Location, environment: Mapping[str, str]) -> None:
-        super().__init__(location, environment)
+    def __init__(
+        self,
+        location: Location,
+        environment: Mapping[str, str],
+        *,
+        ahead: Asked | None = None,
+        say: Say | None = None,
+    ) -> None:
+        if isinstance(ahead, AskedQueue):
+            ahead.drop()  # whoever asked did not know that it is here
+            ahead = None
+        super().__init__(location, environment, ahead=ahead, say=say)
         self._loaded: Any = None
         self._users: dict[int, str] = {}
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from gpuq.adapters import proc
 from gpuq.adapters.slurm.locate import Location, environment_for
-from gpuq.core import batch
-from gpuq.core.owner import read_listpids, read_node_hosts
+from gpuq.core.gpu.owner import read_listpids, read_node_hosts
+from gpuq.core.inherited import scrub
 
 TIMEOUT = 15.0
 """Seconds. Slurm's own commands give up after MessageTimeout (10 s) and a few retries."""
@@ -27,7 +27,7 @@ def listpids(location: Location, environment: Mapping[str, str]) -> dict[int, in
 
 
 def _ask(argv: Sequence[str], location: Location, environment: Mapping[str, str]) -> str | None:
-    env = batch.scrub(environment) | environment_for(location) | {"LC_ALL": "C"}
+    env = scrub(environment) | environment_for(location) | {"LC_ALL": "C"}
     try:
         result = proc.run(argv, timeout=TIMEOUT, env=env)
     except (proc.ProgramMissing, proc.ProgramTimeout, OSError):
