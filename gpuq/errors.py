@@ -15,6 +15,10 @@
     ├── DoctorFailure (10)           gpuq doctor found something that keeps jobs from running
     ├── ChangeRefused (11)           Slurm will not change this job (cancel, hold, set ...)
     ├── OutputError (12)             what gpuq has to say cannot be written to standard output
+    ├── NotDelivered (13)            gpuq notify test: a sink did not take the notice
+    ├── StoreError (14)              the watcher's database cannot be read or written
+    ├── GpuNotUsable (15)            gpuq run: the GPU that was promised is not there, or stays full
+    ├── LogFault (16)                gpuq lint-log: the log does not keep the format
     └── OutcomeError (20-27)         how an awaited attempt ended, for `gpuq wait` and `--wait`
 
 Exit codes are an interface: one meaning each, carried by the class. The table in the README is generated
@@ -124,6 +128,34 @@ class OutputError(GpuqError):
     meaning = "standard output could not be written; what was asked for was done all the same"
 
 
+class NotDelivered(GpuqError):
+    """`gpuq notify test`: a sink did not take the notice."""
+
+    exit_code = 13
+    meaning = "`notify test`: a sink did not take the notice"
+
+
+class StoreError(GpuqError):
+    """The watcher's database cannot be read or written."""
+
+    exit_code = 14
+    meaning = "the watcher's database (watch.db) cannot be read or written"
+
+
+class GpuNotUsable(GpuqError):
+    """`gpuq run`: the GPU that the job was promised is not there, or too much of its memory stays taken."""
+
+    exit_code = 15
+    meaning = "`run`: the GPU is not there, or its memory did not become free in time; the program was not started"
+
+
+class LogFault(GpuqError):
+    """`gpuq lint-log`: the log does not keep the format; the places are on stdout."""
+
+    exit_code = 16
+    meaning = "`lint-log`: the log does not keep the format"
+
+
 EXIT_OUTCOME = {
     "FAILED": 20,
     "OUT_OF_MEMORY": 21,
@@ -167,6 +199,10 @@ def _exit_codes() -> dict[int, str]:
         DoctorFailure,
         ChangeRefused,
         OutputError,
+        NotDelivered,
+        StoreError,
+        GpuNotUsable,
+        LogFault,
     ):
         if cls.exit_code in table:
             raise AssertionError(f"exit code {cls.exit_code} has two meanings")
@@ -177,7 +213,7 @@ def _exit_codes() -> dict[int, str]:
         "TIMEOUT": "the job hit its time limit",
         "CANCELLED": "the job was cancelled",
         "NODE_FAIL": "the node failed",
-        "INCOMPLETE": "the job ended well but a promised result is missing or stale",
+        "INCOMPLETE": "the job ended well but a promised result is missing or stale, or it was stopped half-way",
         "LOST": "no record of how the job ended is left anywhere",
     }
     for outcome, code in EXIT_OUTCOME.items():

@@ -16,17 +16,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 packages=(
   slurm-wlm munge gcc libc6-dev git procps iproute2 ca-certificates
   python3 python3-venv python3-pip python3-hatchling python3-editables
-  python3-click python3-msgspec python3-psutil python3-rich python3-watchdog
+  python3-click python3-msgspec python3-psutil python3-rich python3-watchdog python3-jsonschema
   python3-pytest python3-pytest-timeout python3-pytest-xdist python3-hypothesis
 )
-
-# The archive that the host's apt uses for its own release, whatever the format of its sources.
-mirror() {
-  # shellcheck disable=SC1091,SC2016  # $(...) here is of apt-get
-  apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-    awk -v release="$(. /etc/os-release && echo "$VERSION_CODENAME")" \
-      '$2 == release && $3 == "main" { print $1; exit }'
-}
 
 # The rest of this file's functions run in their own namespaces, where /proc must be the one of that namespace.
 build() { # SUITE TARGET MIRROR LOG PACKAGE...

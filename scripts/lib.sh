@@ -60,6 +60,14 @@ apt_install() {
   )
 }
 
+# mirror: the archive that the host's apt uses for its own release, whatever the format of its sources.
+mirror() {
+  # shellcheck disable=SC1091,SC2016  # $(...) here is of apt-get
+  apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    awk -v release="$(. /etc/os-release && echo "$VERSION_CODENAME")" \
+      '$2 == release && $3 == "main" { print $1; exit }'
+}
+
 # make_venv EXTRA: .venv with this project and its EXTRA; done again only when pyproject.toml or the place changed.
 make_venv() {
   local extra=$1 python=${PYTHON:-python3} stamp

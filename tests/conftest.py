@@ -64,7 +64,7 @@ def _need_slurm() -> None:
 
 def _options(request: pytest.FixtureRequest) -> Options:
     """@pytest.mark.slurm_options(max_time="1:00", cpus=4, ...) on a test, its class or its module."""
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, Any] = {"gate": False}  # most tests of other things submit jobs that no host would take
     for marker in reversed(list(request.node.iter_markers("slurm_options"))):
         chosen.update(marker.kwargs)
     return Options(**chosen)
@@ -89,7 +89,7 @@ def slurm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 @pytest.fixture(scope="session")
 def _session_slurm() -> Iterator[Embedded]:
     _need_slurm()
-    instance = Embedded(_short_dir(), Options())
+    instance = Embedded(_short_dir(), Options(gate=False))
     try:
         instance.up()
         yield instance

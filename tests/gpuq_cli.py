@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pwd
@@ -13,9 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import msgspec
 import pytest
 
+from gpuq.cli import schema
 from gpuq.core.attempt import Ended, Record
 from tests.embedded import Embedded
 
@@ -35,6 +38,15 @@ main()
 """
 
 
+@functools.cache
+def validator_of(name: str) -> Any:
+    """The published schema of `gpuq.NAME/1`, ready to hold an object against."""
+    document = schema.document(schema.shapes()[name.removeprefix("gpuq.").removesuffix("/1")])
+    kind = jsonschema.validators.validator_for(document)
+    kind.check_schema(document)
+    return kind(document, format_checker=kind.FORMAT_CHECKER)
+
+
 class Ran(msgspec.Struct, frozen=True):
     """What one call of gpuq left."""
 
@@ -45,8 +57,10 @@ class Ran(msgspec.Struct, frozen=True):
 
     @property
     def json(self) -> Any:
-        """Standard output as JSON; nothing else may be there."""
-        return json.loads(self.stdout)
+        """Standard output as JSON; nothing else may be there, and it has the shape that `gpuq schema` prints."""
+        value = json.loads(self.stdout)
+        validator_of(value["schema"]).validate(value)
+        return value
 
     def ok(self) -> Ran:
         """Itself; fails the test unless the exit code is 0."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from unittest import mock
 import msgspec
 
 from gpuq.adapters import proc
-from gpuq.adapters.slurm import client
+from gpuq.adapters.slurm import ahead, client
 from gpuq.adapters.slurm.locate import Location, Source
 
 INDEX = "index.json"
@@ -81,6 +81,16 @@ def commands(conf: Path) -> client.SlurmCommands:
     )
 
 
+@contextmanager
+def _same_mark() -> Iterator[None]:
+    """Every question about the queue is put with the same mark."""
+    with (
+        mock.patch.object(ahead, "new_mark", return_value=MARK),
+        mock.patch.object(client, "new_mark", return_value=MARK),
+    ):
+        yield
+
+
 # -- taking --------------------------------------------------------------------------------------------------------
 
 
@@ -101,7 +111,7 @@ class Recorder:
         def noting(argv: Sequence[str], **options: Any) -> _Noted:
             return _Noted(self, name, tuple(argv), start([*prefix, *argv], **options))
 
-        with mock.patch.object(proc, "start", noting), mock.patch.object(client, "_mark", return_value=MARK):
+        with mock.patch.object(proc, "start", noting), _same_mark():
             yield
 
     def note(self, scene: str, argv: tuple[str, ...], result: proc.Result) -> None:
@@ -163,10 +173,13 @@ class _Noted:
     def __init__(self, recorder: Recorder, scene: str, argv: tuple[str, ...], running: proc.Running) -> None:
         self._recorder, self._scene, self._argv, self._running = recorder, scene, argv, running
 
-    def result(self) -> proc.Result:
+    def result(self, each: Callable[[str], None] | None = None) -> proc.Result:
         result = self._running.result()
         self._recorder.note(self._scene, self._argv, result)
-        return msgspec.structs.replace(result, argv=self._argv)
+        return _handed(result._replace(argv=self._argv), each)
+
+    def drop(self) -> None:
+        self._running.drop()
 
 
 # -- giving again --------------------------------------------------------------------------------------------------
@@ -201,7 +214,7 @@ class Recorded:
         def answering(argv: Sequence[str], **_: Any) -> _Answer:
             return _Answer(self.answer(scene, argv))
 
-        with mock.patch.object(proc, "start", answering), mock.patch.object(client, "_mark", return_value=MARK):
+        with mock.patch.object(proc, "start", answering), _same_mark():
             yield commands(self.place / INDEX)  # any file that is there
 
 
@@ -209,5 +222,17 @@ class _Answer:
     def __init__(self, result: proc.Result) -> None:
         self._result = result
 
-    def result(self) -> proc.Result:
-        return self._result
+    def result(self, each: Callable[[str], None] | None = None) -> proc.Result:
+        return _handed(self._result, each)
+
+    def drop(self) -> None:
+        pass
+
+
+def _handed(result: proc.Result, each: Callable[[str], None] | None) -> proc.Result:
+    """`result`, or what is left of it when its output is handed on."""
+    if each is None:
+        return result
+    for start in range(0, len(result.stdout), 50):
+        each(result.stdout[start : start + 50])
+    return result._replace(stdout="")

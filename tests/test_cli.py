@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import click
+import jsonschema
 import pytest
 
 from gpuq import __version__
-from gpuq.cli.main import COMMANDS, LazyGroup, cli
+from gpuq.cli.group import LazyGroup, cli
+from gpuq.cli.main import COMMANDS
 from gpuq.cli.output import printable, rewrite
 from tests import DATA
 from tests.fake_slurm import FakeSlurm
@@ -96,7 +98,7 @@ def test_every_option_says_what_it_does(name: str, one: click.Command) -> None:
 
 def test_the_overview_lists_every_command_in_the_order_of_a_day(project: Project) -> None:
     out = project.gpuq("--help").ok().stdout
-    shown = re.findall(r"^  ([a-z]+)  +\S", out.split("Commands:")[1], re.MULTILINE)
+    shown = re.findall(r"^  ([a-z-]+)  +\S", out.split("Commands:")[1], re.MULTILINE)
     assert shown == list(COMMANDS)
 
 
@@ -127,7 +129,11 @@ def test_help_imports_no_heavy_module_and_no_command() -> None:
     assert "gpuq.cli.main" in modules
     assert not {name.split(".")[0] for name in modules} & {"msgspec", "psutil", "rich", "asyncio", "sqlite3", "tomllib"}
     assert not [name for name in modules if name.startswith(("gpuq.usecases", "gpuq.adapters", "gpuq.core"))]
-    assert {name for name in modules if name.startswith("gpuq.cli.")} == {"gpuq.cli.main"}
+    assert {name for name in modules if name.startswith("gpuq.cli.")} == {
+        "gpuq.cli.main",
+        "gpuq.cli.group",
+        "gpuq.cli.plain",
+    }
 
 
 @pytest.mark.parametrize("name", ["submit", "queue", "status", "wait", "log", "cancel", "local"])
@@ -185,18 +191,20 @@ def test_a_path_that_a_shell_completed_is_told_its_tag(project: Project) -> None
     assert "the TAG of that path is a" in project.gpuq("submit", str(project.runs / "a" / "job.sh")).exits(2).stderr
 
 
-def test_a_run_that_does_not_exist_is_exit_5_or_6_with_the_nearest(project: Project, fake: FakeSlurm) -> None:
+def test_a_run_that_does_not_exist_is_exit_6_with_the_nearest(project: Project, fake: FakeSlurm) -> None:
     env = {"PATH": fake.path}
     project.run("dino/lr3e-4")
     assert "did you mean dino/lr3e-4?" in project.gpuq("status", "dino/lr3e4", env=env).exits(6).stderr
-    assert "did you mean dino/lr3e-4?" in project.gpuq("submit", "dino/lr3e4", env=env).exits(5).stderr
+    assert "did you mean dino/lr3e-4?" in project.gpuq("submit", "dino/lr3e4", env=env).exits(6).stderr
+    ran = project.gpuq("submit", "other", env=env).exits(6)
+    assert f"there is no run other: {project.runs / 'other'} is not a directory" in ran.stderr
     assert not (project.runs / "dino" / "lr3e4").exists()
 
 
 def test_outside_of_any_project_it_is_told_what_is_taken_for_one(tmp_path: Path, fake: FakeSlurm) -> None:
     unmarked = Project(tmp_path / "unmarked", config=None)
     ran = unmarked.gpuq("status", "a", env={"PATH": fake.path}).exits(6)
-    assert f"{unmarked.root} is taken for the project" in ran.stderr
+    assert f"{unmarked.root} is taken for the project, because there is no gpuq.toml or git root above it" in ran.stderr
     assert "touch gpuq.toml" in ran.stderr
 
 
@@ -231,7 +239,10 @@ def test_without_any_slurm_it_is_exit_4_and_told_how_to_get_one(project: Project
     ran = project.gpuq(*args).exits(4)
     assert "there is no Slurm here" in ran.stderr
     assert "gpuq local up" in ran.stderr
-    assert ran.stdout == ""
+    if "--json" in args:
+        assert ran.json["code"] == 4
+    else:
+        assert ran.stdout == ""
     assert project.listing() == before
 
 
@@ -428,7 +439,7 @@ def test_streams_that_are_closed_or_full_change_nothing(project: Project, fake: 
         argv = ["sh", "-c", f"{sys.executable} -m gpuq {args} {closed}"]
         return subprocess.run(argv, cwd=project.root, env=env, check=False).returncode
 
-    assert [gpuq(args) for args in ("submit a", "status", "queue --json", "submit b", "zzz")] == [0, 0, 0, 5, 2]
+    assert [gpuq(args) for args in ("submit a", "status", "queue --json", "submit b", "zzz")] == [0, 0, 0, 6, 2]
     assert project.record("a").job_id == 1
     assert (project.runs / "a/slurm/attempt1.sh").read_text().startswith("#!")
 
@@ -523,3 +534,52 @@ def test_an_argument_that_is_no_text_is_refused_and_no_defect(project: Project) 
     )
     assert run.returncode == 2
     assert b"Traceback" not in run.stderr
+
+
+# -- for programs ------------------------------------------------------------------------------------------------
+
+READERS = [(name, one) for name, one in all_commands() if any("--json" in p.opts for p in one.params)]
+READS_ONLY = {
+    *("mem", "diff", "results", "queue", "status", "log", "wait", "why", "gpu", "schema", "guard", "run", "lint-log"),
+    *("notify status", "watch status", "local status", "local env"),
+}
+"""Commands that change nothing: neither a job nor a file."""
+OWN_WAY = {"doctor": "--fix"}
+"""Commands that change nothing unless an option says so."""
+
+
+@pytest.mark.parametrize("name", [name for name, _ in READERS])
+def test_what_is_printed_as_json_has_a_schema(name: str, project: Project) -> None:
+    shown = json.loads(project.gpuq("schema", *name.split()).ok().stdout)
+    jsonschema.validators.validator_for(shown).check_schema(shown)
+    assert "schema" in json.dumps(shown["$defs"])
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in READS_ONLY and name not in OWN_WAY])
+def test_what_writes_has_a_dry_run(name: str) -> None:
+    one = dict(all_commands())[name]
+    assert isinstance(one, click.Group) or any("--dry-run" in p.opts for p in one.params)
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("status", "no-such", "--json"), 6),
+        (("wait", "--json"), 2),
+        (("queue", "--json"), 4),
+        (("queue", "--json", "--no-such"), 2),
+        (("submit", "a", "--json"), 4),
+        (("submit", "../x", "--json"), 2),
+    ],
+)
+def test_an_error_is_json_too(args: tuple[str, ...], code: int, project: Project) -> None:
+    ran = project.gpuq(*args).exits(code)
+    told = ran.json
+    assert told["schema"] == "gpuq.error/1"
+    assert told["code"] == code
+    assert told["message"].splitlines()[0] in ran.stderr
+    assert not told["hint"] or told["hint"] in ran.stderr
+
+
+def test_json_after_two_dashes_is_no_option(project: Project) -> None:
+    assert project.gpuq("status", "--", "--json").exits(2).stdout == ""

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuq.core import conf
-from gpuq.core.conf import Confinement, CpuLayout, HostSpec, Partition
+from gpuq.core.host import gres_conf as conf_gres
+from gpuq.core.host import slurm_conf as conf
+from gpuq.core.host.spec import (
+    Confinement,
+    CpuLayout,
+    Gpu,
+    HostSpec,
+    Partition,
+    default_mem_per_cpu,
+    memory_with_margin,
+)
 
 ALL = Confinement(tracking=True, cores=True, ram=True, swap=True, devices=True)
 
@@ -25,7 +34,8 @@ def spec(**changes: object) -> HostSpec:
         address="127.0.0.1",
         cpus=CpuLayout(cpus=16, cores_per_socket=8, threads_per_core=2),
         real_memory=60000,
-        gpu_file=Path("/dev/nvidia0"),
+        gpus=(Gpu(Path("/dev/nvidia0")),),
+        epilog=Path("/etc/slurm/epilog.sh"),
         state_dir=Path("/s/state"),
         spool_dir=Path("/s/spool"),
         log_dir=Path("/s/log"),
@@ -44,7 +54,7 @@ def settings(text: str) -> dict[str, str]:
 @pytest.mark.parametrize("version", [(22, 5), (24, 11), (25, 11), (26, 5)])
 def test_every_release_gets_what_keeps_the_gpu_busy_and_the_queue_whole(version: tuple[int, int]) -> None:
     found = settings(conf.slurm_conf(spec(version=version)))
-    assert found["Epilog"] == "/bin/true"
+    assert found["Epilog"] == "/etc/slurm/epilog.sh"
     assert "batch_sched_delay=0" in found["SchedulerParameters"]
     assert "defer" not in found["SchedulerParameters"]
     assert found["ReturnToService"] == "2"
@@ -64,8 +74,8 @@ def test_node_and_partition_lines() -> None:
     text = conf.slurm_conf(
         spec(
             partitions=(
-                Partition("gpu", default=True, max_time="2-00:00:00", default_time="1:00:00"),
-                Partition("cpu", priority_tier=10, max_cpus_per_node=1, max_mem_per_node=1000, up=False),
+                Partition(name="gpu", default=True, max_time="2-00:00:00", default_time="1:00:00"),
+                Partition(name="cpu", gpu=None, priority_tier=10, max_cpus_per_node=1, max_mem_per_node=1000, up=False),
             )
         )
     )
@@ -80,15 +90,15 @@ def test_node_and_partition_lines() -> None:
 
 
 def test_a_host_without_gpu_names_none() -> None:
-    without = spec(gpu_file=None)
+    without = spec(gpus=())
     assert "Gres=" not in conf.slurm_conf(without)
-    assert "File=" not in conf.gres_conf(without)
+    assert "File=" not in conf_gres.gres_conf(without)
 
 
 def test_a_gpu_type_is_on_both_sides() -> None:
-    typed = spec(gpu_type="a100")
+    typed = spec(gpus=(Gpu(Path("/dev/nvidia0"), "a100"),))
     assert " Gres=gpu:a100:1 " in conf.slurm_conf(typed)
-    assert "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0\n" in conf.gres_conf(typed)
+    assert "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0\n" in conf_gres.gres_conf(typed)
 
 
 def test_confinement_names_its_plugins() -> None:
@@ -101,8 +111,8 @@ def test_without_confinement_nothing_asks_for_cgroups() -> None:
     found = settings(conf.slurm_conf(spec()))
     assert found["ProctrackType"] == "proctrack/linuxproc"
     assert "TaskPlugin" not in found
-    assert settings(conf.cgroup_conf(spec())) == {"CgroupPlugin": "disabled"}
-    assert settings(conf.cgroup_conf(spec(version=(22, 5)))) == {"CgroupPlugin": "cgroup/v1"}
+    assert settings(conf_gres.cgroup_conf(spec())) == {"CgroupPlugin": "disabled"}
+    assert settings(conf_gres.cgroup_conf(spec(version=(22, 5)))) == {"CgroupPlugin": "cgroup/v1"}
 
 
 def test_affinity_is_off_when_processors_are_pretended() -> None:
@@ -112,17 +122,17 @@ def test_affinity_is_off_when_processors_are_pretended() -> None:
 
 
 def test_swap_is_held_only_where_asked() -> None:
-    with_swap = settings(conf.cgroup_conf(spec(confinement=ALL)))
+    with_swap = settings(conf_gres.cgroup_conf(spec(confinement=ALL)))
     assert with_swap["ConstrainSwapSpace"] == "yes"
     assert with_swap["AllowedSwapSpace"] == "0"
-    without = settings(conf.cgroup_conf(spec(confinement=msgspec.structs.replace(ALL, swap=False))))
+    without = settings(conf_gres.cgroup_conf(spec(confinement=msgspec.structs.replace(ALL, swap=False))))
     assert "ConstrainSwapSpace" not in without
 
 
 def test_cgroup_keywords_follow_the_release() -> None:
     alone = msgspec.structs.replace(ALL, ignore_systemd=True)
-    old = settings(conf.cgroup_conf(spec(version=(22, 5), confinement=alone)))
-    new = settings(conf.cgroup_conf(spec(version=(24, 11), confinement=alone)))
+    old = settings(conf_gres.cgroup_conf(spec(version=(22, 5), confinement=alone)))
+    new = settings(conf_gres.cgroup_conf(spec(version=(24, 11), confinement=alone)))
     assert old["IgnoreSystemd"] == new["IgnoreSystemd"] == "yes"
     assert "EnableControllers" not in old  # unknown to 22.05, and an unknown keyword is fatal
     assert new["EnableControllers"] == "yes"
@@ -138,14 +148,14 @@ def test_optional_lines() -> None:
 
 @given(st.integers(min_value=1, max_value=10**8))
 def test_the_memory_margin_is_below_what_was_seen(seen: int) -> None:
-    kept = conf.memory_with_margin(seen)
+    kept = memory_with_margin(seen)
     assert 1 <= kept <= seen
     assert seen < 100 or kept <= seen * 96 // 100
 
 
 @given(st.integers(min_value=1, max_value=4096), st.integers(min_value=1, max_value=10**8))
 def test_all_cpus_together_never_exceed_the_memory(cpus: int, memory: int) -> None:
-    share = conf.default_mem_per_cpu(spec(cpus=CpuLayout(cpus=cpus), real_memory=memory))
+    share = default_mem_per_cpu(spec(cpus=CpuLayout(cpus=cpus), real_memory=memory))
     assert share >= 1
     assert share * cpus <= memory or share == 1
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 
 import pytest
 
 from gpuq import errors
+from gpuq.cli.main import main
 from gpuq.core.attempt import Outcome
 from gpuq.errors import (
     EXIT_CODES,
@@ -58,6 +60,10 @@ def test_the_published_codes_never_change() -> None:
         "DoctorFailure": 10,
         "ChangeRefused": 11,
         "OutputError": 12,
+        "NotDelivered": 13,
+        "StoreError": 14,
+        "GpuNotUsable": 15,
+        "LogFault": 16,
     }
     assert EXIT_OUTCOME == {
         "FAILED": 20,
@@ -101,3 +107,29 @@ def test_an_error_keeps_what_it_says(cls: type[GpuqError]) -> None:
         error = cls("text", hint="mend it")
         assert str(error) == error.message == "text"
     assert error.hint == "mend it"
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "meaning"),
+    [(RuntimeError("boom"), 1, "defect"), (KeyboardInterrupt(), 130, "SIGINT")],
+)
+def test_with_json_even_a_defect_and_an_interruption_leave_one_object(
+    fault: BaseException,
+    code: int,
+    meaning: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    def fail(_argv: list[str]) -> int:
+        raise fault
+
+    monkeypatch.setattr("gpuq.cli.main._call", fail)
+    monkeypatch.setattr("gpuq.cli.output.written", False)
+    with pytest.raises(SystemExit) as ended:
+        main(["queue", "--json"])
+    assert ended.value.code == code
+    shown = capfdbinary.readouterr()
+    told = json.loads(shown.out)
+    assert (told["schema"], told["code"]) == ("gpuq.error/1", code)
+    assert meaning in told["meaning"]
+    assert (b"Traceback" in shown.err) == (code == 1)

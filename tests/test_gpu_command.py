@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuq.core.gpu import Trouble
+from gpuq.core.gpu.readings import Trouble
 from tests.gpuq_cli import Project
 from tests.nvml import CARD, Stage, build
 

@@ -25,7 +25,7 @@ def test_a_wheel_can_be_built_and_run(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extractall(tmp_path / "site")
-    assert "gpuq/py.typed" in names
+    assert {"gpuq/py.typed", "gpuq/templates/agents.md", "gpuq/templates/job/uv.sh"} <= names
     assert {name.split("/")[0] for name in names} == {"gpuq", f"gpuq_slurm-{__version__}.dist-info"}
     entry = (tmp_path / "site" / f"gpuq_slurm-{__version__}.dist-info" / "entry_points.txt").read_text()
     assert "gpuq = gpuq.__main__:run" in entry

@@ -50,3 +50,10 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a file or a tree another name: a rename, or a copy where `target` is on another file system. Raises OSError."""
+    import shutil  # only here
+
+    shutil.move(source, target)

@@ -1,7 +1,7 @@
 """NVML, through nvidia-ml-py: the only module that imports pynvml, and only when a GPU is asked about.
 
 A value that this GPU or driver does not have is None; that NVML as a whole, or one GPU, does not answer is a state of
-the answer (`gpuq.core.gpu.Trouble`), not an exception.
+the answer (`gpuq.core.gpu.readings.Trouble`), not an exception.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuq.core.gpu import GpuProcess, GpuState, Reading, Trouble
+if TYPE_CHECKING:  # `glance` does without: what it is asked for begins with every job
+    from gpuq.core.gpu.readings import GpuProcess, GpuState, Reading, Trouble
 
 _NONE32 = 0xFFFFFFFF
 """NVML_VALUE_NOT_AVAILABLE of an unsigned int: no such value, no such instance."""
@@ -23,8 +24,56 @@ _TRIES = 3
 """The list of processes may have grown between the question for its length and the question for it."""
 
 
+class Glance:
+    """What `glance` saw. trouble: a value of gpuq.core.gpu.readings.Trouble; empty: the driver answers. Sizes in bytes."""
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        self.detail = ""
+        self.driver: str | None = None
+        self.gpus: list[tuple[str | None, int | None, int | None, list[tuple[int, int | None]]]] = []
+        """(name, number in /dev/nvidiaN, free memory, (process, memory) of each that computes)."""
+
+
+def glance() -> Glance:
+    """Name, free memory and processes of every GPU that answers, at the least cost."""
+    found = Glance()
+    try:
+        import pynvml
+    except ImportError:
+        found.trouble = "no-binding"
+        return found
+    nvml: Any = pynvml
+    try:
+        nvml.nvmlInit()
+        found.driver = _text(_value(nvml, nvml.nvmlSystemGetDriverVersion))
+        count = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        found.trouble, found.detail = _trouble_word(nvml, error), str(error)
+        return found
+    if not count:
+        found.trouble = "no-device"
+    for index in range(count):
+        try:
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            memory = _memory(nvml, handle)
+            computing = _listed(nvml, handle, "Compute") or []
+        except nvml.NVMLError as error:
+            found.trouble, found.detail = _trouble_word(nvml, error), str(error)
+            continue
+        name = _text(_value(nvml, nvml.nvmlDeviceGetName, handle))
+        minor = _number(_value(nvml, nvml.nvmlDeviceGetMinorNumber, handle))
+        free = None if memory is None else _number(memory.free, _NONE64)
+        found.gpus.append((name, minor, free, [(one.pid, _number(one.usedGpuMemory, _NONE64)) for one in computing]))
+    if found.gpus:
+        found.trouble = found.detail = ""
+    return found
+
+
 def read() -> Reading:
     """Everything that NVML tells of every GPU, now."""
+    from gpuq.core.gpu.readings import Reading, Trouble
+
     try:
         import pynvml
     except ImportError:
@@ -40,7 +89,56 @@ def read() -> Reading:
         _value(nvml, nvml.nvmlShutdown)
 
 
+class Meter:
+    """Memory in use and utilisation of the one GPU of a host, asked again and again at little cost."""
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        self._handle: Any = None
+
+    def open(self) -> bool:
+        """True when there is exactly one GPU that answers; whose another one is could not be told."""
+        try:
+            import pynvml
+        except ImportError:
+            return False
+        nvml: Any = pynvml
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError:
+            return False
+        try:
+            if nvml.nvmlDeviceGetCount() == 1:
+                self._nvml, self._handle = nvml, nvml.nvmlDeviceGetHandleByIndex(0)
+                return True
+        except nvml.NVMLError:
+            pass
+        _value(nvml, nvml.nvmlShutdown)
+        return False
+
+    def read(self) -> tuple[int | None, int | None]:
+        """(bytes in use, percent); None: not told. A GPU that is lost tells nothing any more."""
+        if self._nvml is None:
+            return None, None
+        try:
+            memory = _memory(self._nvml, self._handle)
+            rates = _value(self._nvml, self._nvml.nvmlDeviceGetUtilizationRates, self._handle)
+        except self._nvml.NVMLError:
+            self.close()
+            return None, None
+        used = None if memory is None else _number(memory.used, _NONE64)
+        return used, None if rates is None else _number(rates.gpu)
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._nvml is not None:
+            _value(self._nvml, self._nvml.nvmlShutdown)
+            self._nvml = self._handle = None
+
+
 def _read(nvml: Any) -> Reading:
+    from gpuq.core.gpu.readings import Reading, Trouble
+
     driver = _text(_value(nvml, nvml.nvmlSystemGetDriverVersion))
     try:
         count = nvml.nvmlDeviceGetCount()
@@ -52,6 +150,8 @@ def _read(nvml: Any) -> Reading:
 
 
 def _gpu(nvml: Any, index: int) -> GpuState:
+    from gpuq.core.gpu.readings import GpuState
+
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         # With a GPU that has just been lost the handle can still be had, and then every question fails alike.
@@ -86,6 +186,8 @@ def _memory(nvml: Any, handle: Any) -> Any:
 
 def _processes(nvml: Any, handle: Any) -> tuple[GpuProcess, ...] | None:
     """Computing and drawing processes, each once; None where the driver does not tell of the computing ones."""
+    from gpuq.core.gpu.readings import GpuProcess
+
     computing = _listed(nvml, handle, "Compute")
     if computing is None:
         return None
@@ -126,22 +228,29 @@ def _value(nvml: Any, ask: Callable[..., Any], *args: Any) -> Any:
     try:
         return ask(*args)
     except nvml.NVMLError as error:
-        if args and _trouble(nvml, error) is Trouble.LOST:
+        if args and _trouble_word(nvml, error) == "lost":
             raise
         return None
 
 
 def _trouble(nvml: Any, error: Any) -> Trouble:
+    from gpuq.core.gpu.readings import Trouble
+
+    return Trouble(_trouble_word(nvml, error))
+
+
+def _trouble_word(nvml: Any, error: Any) -> str:
+    """A value of gpuq.core.gpu.readings.Trouble."""
     return {
-        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: Trouble.NO_LIBRARY,
-        nvml.NVML_ERROR_DRIVER_NOT_LOADED: Trouble.NO_DRIVER,
-        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: Trouble.MISMATCH,
-        nvml.NVML_ERROR_GPU_IS_LOST: Trouble.LOST,
-        nvml.NVML_ERROR_RESET_REQUIRED: Trouble.LOST,
-        nvml.NVML_ERROR_NO_PERMISSION: Trouble.NO_PERMISSION,
-        nvml.NVML_ERROR_FUNCTION_NOT_FOUND: Trouble.LACKING,
-        nvml.NVML_ERROR_NOT_FOUND: Trouble.NO_DEVICE,
-    }.get(error.value, Trouble.OTHER)
+        nvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no-library",
+        nvml.NVML_ERROR_DRIVER_NOT_LOADED: "no-driver",
+        nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "mismatch",
+        nvml.NVML_ERROR_GPU_IS_LOST: "lost",
+        nvml.NVML_ERROR_RESET_REQUIRED: "lost",
+        nvml.NVML_ERROR_NO_PERMISSION: "no-permission",
+        nvml.NVML_ERROR_FUNCTION_NOT_FOUND: "lacking",
+        nvml.NVML_ERROR_NOT_FOUND: "no-device",
+    }.get(error.value, "other")
 
 
 def _number(value: Any, absent: int = _NONE32) -> int | None:

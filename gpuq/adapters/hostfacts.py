@@ -21,7 +21,8 @@ from gpuq.adapters.hostfiles import Roots, cgroup_version, file_fact, gpu, momen
 from gpuq.adapters.slurm import parse_usage
 from gpuq.adapters.slurm.locate import SYSTEM_CONF, Location, environment_for
 from gpuq.core import batch
-from gpuq.core.hostfacts import FileFact, HostFacts, Log, Machine, Process
+from gpuq.core.checks.hostfacts import FileFact, HostFacts, Log, Machine, Process
+from gpuq.core.inherited import scrub
 from gpuq.core.usage import NodeUsage
 from gpuq.errors import SlurmAnswerError
 
@@ -37,7 +38,7 @@ def collect(location: Location, environment: Mapping[str, str], *, planned: Path
     roots = Roots()
     conf = location.conf or _system_conf()
     embedded = Layout(conf.parent) if location.embedded else None
-    env = batch.scrub(environment) | environment_for(location) | {"LC_ALL": "C"}
+    env = scrub(environment) | environment_for(location) | {"LC_ALL": "C"}
     env["PATH"] = f"{env.get('PATH', os.defpath)}:{SYSTEM_DIRS}"
     facts = from_files(conf, roots, planned=planned)
     processes = _processes(conf, facts, embedded)
@@ -76,9 +77,8 @@ def from_files(conf: Path, roots: Roots, *, planned: Path | None = None, hostnam
     )
     names = [entry.fields["file"] for entry in facts.gres_conf.entries if "file" in entry.fields]
     files = tuple(file_fact(name, roots) for name in names if "[" not in name)
-    return msgspec.structs.replace(
-        facts, gres_files=files, planned=_planned(planned), planned_dir="" if planned is None else str(planned)
-    )
+    where = "" if planned is None else str(_planned_conf(planned))
+    return msgspec.structs.replace(facts, gres_files=files, planned=_planned(planned), planned_dir=where)
 
 
 def logs(facts: HostFacts, roots: Roots) -> dict[str, Log]:
@@ -95,10 +95,16 @@ def logs(facts: HostFacts, roots: Roots) -> dict[str, Log]:
     return found
 
 
+def _planned_conf(directory: Path) -> Path:
+    """Where the project's configuration for this host lies: a tree that mirrors the root (gpuq host plan), or its files."""
+    inside = directory / "etc/slurm"
+    return inside if inside.is_dir() else directory
+
+
 def _planned(directory: Path | None) -> dict[str, str]:
     if directory is None or not directory.is_dir():
         return {}
-    found = {path.name: text(path).text for path in directory.glob("*.conf")}
+    found = {path.name: text(path).text for path in _planned_conf(directory).glob("*.conf")}
     return {name: content for name, content in found.items() if content is not None}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from gpuq.adapters.gpu import module_version
-from gpuq.core.hostfacts import FileFact, Gpu, Log, Text, Updates
+from gpuq.core.checks.hostfacts import FileFact, Gpu, Log, Text, Updates
 
 _LOG_TAIL = 256 * 1024
 

@@ -11,7 +11,7 @@ import pwd
 import re
 from pathlib import Path
 
-from gpuq.core.owner import Seen, Witness, read_cgroup, read_environ
+from gpuq.core.gpu.owner import Seen, Witness, read_cgroup, read_environ
 
 PROC = Path("/proc")
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from gpuq.adapters import proc
-from gpuq.core.xid import KernelLine, read_dmesg, read_kmsg
+from gpuq.core.gpu.xid import KernelLine, read_dmesg, read_kmsg
 
 KMSG = Path("/dev/kmsg")
 

@@ -41,6 +41,13 @@ def last_lines(path: Path, lines: int) -> tuple[list[str], int]:
     return list(found), size
 
 
+def tail(path: Path, size: int) -> bytes:
+    """The last `size` bytes. Raises OSError."""
+    with path.open("rb") as handle:
+        handle.seek(max(0, handle.seek(0, 2) - size))
+        return handle.read(size)
+
+
 class Growing:
     """A log that is still written to; remembers how far it was read."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from gpuq.core.triage_evidence import Log
+from gpuq.core.triage.evidence import Log
 
 WHOLE = 1024 * 1024
 """Bytes. A log up to this size is read as it is."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import sys
+from collections.abc import Mapping
 
 import msgspec
 
@@ -34,3 +36,15 @@ def caller() -> Caller:
 def new_token() -> str:
     """A name for an attempt that no other will ever have: 64 random bits."""
     return os.urandom(8).hex()
+
+
+def with_gpuq_on_path(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """`environment` with the directory of the gpuq that runs now at the end of PATH, where PATH has none.
+
+    job.sh ends in `gpuq run`, and who submits with `.venv/bin/gpuq` has not put that directory on PATH.
+    """
+    path = environment.get("PATH", os.defpath)
+    if any(os.access(f"{directory}/gpuq", os.X_OK) for directory in path.split(":") if directory):
+        return environment
+    own = os.path.dirname(sys.executable)  # noqa: PTH120 - pathlib is not loaded for this
+    return {**environment, "PATH": f"{path}:{own}"} if os.access(f"{own}/gpuq", os.X_OK) else environment

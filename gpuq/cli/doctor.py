@@ -11,7 +11,7 @@ import click
 from gpuq.cli.output import colour_wanted, emit_json, printable, say
 
 if TYPE_CHECKING:
-    from gpuq.core.checks import Check
+    from gpuq.core.checks.check import Check
     from gpuq.usecases.doctor import Report
 
 _COLOUR = {"failure": "red", "warning": "yellow", "unknown": "magenta", "ok": "green"}

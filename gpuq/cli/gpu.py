@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Sequence
 
-    from gpuq.core.xid import Xid
+    from gpuq.core.gpu.xid import Xid
     from gpuq.usecases.gpu import GpuRow, ProcessRow, Report
 
 SHOWN = 5

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,10 @@ import click
 
 if TYPE_CHECKING:
     from gpuq.usecases.local import LocalStatus
+
+
+WATCHER = "watcher"
+"""In the directory: the process id of the watcher that `up --watch` started."""
 
 
 def _say(text: str) -> None:
@@ -77,6 +82,11 @@ def local() -> None:
 @click.option(
     "--confine/--no-confine", default=None, help="Enforce limits through cgroups (root). Default: where possible."
 )
+@click.option("--gate/--no-gate", default=None, help="Refuse what asks for anything but one GPU. Default: on.")
+@click.option(
+    "--watch/--no-watch", "watched", default=None, help="Also start gpuq watch, in the background; `down` ends it."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be started; start nothing.")
 def up(
     directory: Path,
     max_time: str | None,
@@ -85,6 +95,9 @@ def up(
     memory: int | None,
     simulate_gpu: bool | None,
     confine: bool | None,
+    gate: bool | None,
+    watched: bool | None,
+    dry_run: bool,
 ) -> None:
     """Start it; return when the node takes jobs.
 
@@ -98,6 +111,9 @@ def up(
     from gpuq.adapters.embedded.state import Options
     from gpuq.usecases import local as usecase
 
+    if dry_run:
+        click.echo(usecase.would_start(directory))
+        return
     options = Options(
         max_time=max_time,
         default_time=default_time,
@@ -105,14 +121,26 @@ def up(
         memory=memory,
         simulate_gpu=simulate_gpu,
         confine=confine,
+        gate=gate,
     )
-    _show(usecase.up(directory, options, _say))
+    now = usecase.up(directory, options, _say)
+    if usecase.watched(directory, watched, _say):
+        from gpuq.errors import HostError
+        from gpuq.usecases.watch.service import start_background
+
+        try:
+            start_background(usecase.watch_environment(directory, os.environ), directory / WATCHER, _say)
+        except HostError as error:
+            _show(now)
+            raise HostError(f"{error.message}; Slurm itself is up", hint=error.hint) from None
+    _show(now)
 
 
 @local.command()
 @_directory
 @click.option("--cancel", is_flag=True, help="Cancel all jobs instead of keeping them for the next `up`.")
-def down(directory: Path, cancel: bool) -> None:
+@click.option("--dry-run", is_flag=True, help="Say what would be stopped; stop nothing.")
+def down(directory: Path, cancel: bool, dry_run: bool) -> None:
     """Stop it; leave no process, cgroup or socket.
 
     Running jobs are requeued: they, and the waiting ones, are there again at the next `gpuq local up`.
@@ -125,6 +153,13 @@ def down(directory: Path, cancel: bool) -> None:
     """
     from gpuq.usecases import local as usecase
 
+    if dry_run:
+        click.echo(usecase.would_stop(directory, cancel=cancel))
+        return
+    if (directory / WATCHER).exists():
+        from gpuq.usecases.watch.service import stop_background
+
+        stop_background(os.environ, directory / WATCHER, _say)
     usecase.down(directory, cancel=cancel, say=_say)
     _say(f"down ({directory})")
 
@@ -169,6 +204,15 @@ def env(directory: Path) -> None:
         click.echo(f"export {name}={shlex.quote(value)}")
 
 
+def _watcher() -> str:
+    """Whether a watcher of the caller runs."""
+    from gpuq.adapters.instance import holder
+    from gpuq.adapters.store.db import state_dir
+
+    pid = holder(state_dir(os.environ))
+    return "does not run (gpuq local up --watch)" if pid is None else f"process {pid}" if pid else "runs"
+
+
 def _show(now: LocalStatus) -> None:
     rows = [("state", now.state)]
     rows += [("problem", text) for text in now.problems]
@@ -178,6 +222,8 @@ def _show(now: LocalStatus) -> None:
     for name, pid in now.daemons.items():
         where = f", port {ports[name]}" if ports.get(name) else ""
         rows.append((name, "not running" if pid is None else f"process {pid}{where}"))
+    if now.state != "down":
+        rows.append(("watcher", _watcher()))
     rows.append(("GPU", now.gpu.text))
     rows.append(("confinement", "on" if now.confinement.on else "off"))
     rows += [("", text) for text in now.confinement.missing]

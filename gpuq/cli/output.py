@@ -9,7 +9,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import click
+from gpuq.core.printable import printable as printable
+
+_COLOURS = {"red": 31, "green": 32, "yellow": 33, "magenta": 35}
+"""By number (ECMA-48, "SGR"). Not click's: what prints a queue need not import what reads a command line."""
 
 STYLE = {
     "SUCCEEDED": "green",
@@ -27,10 +30,28 @@ STYLE = {
 """Colour of a state or outcome."""
 
 
+written = False
+"""A JSON object has been written to stdout."""
+
+
 def say(text: str) -> None:
     """A note for a person, on stderr. Where stderr is full or gone, work goes on without it."""
+    clean = text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
     with contextlib.suppress(OSError):
-        click.echo(text, err=True)
+        sys.stderr.write(f"{clean}\n")
+        sys.stderr.flush()
+
+
+def echo(text: object = "") -> None:
+    """A line on stdout."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def style(text: str, *, colour: str | None = None, bold: bool = False) -> str:
+    """`text` as a terminal shows it in a colour of STYLE, or bold."""
+    codes = ([str(_COLOURS[colour])] if colour else []) + (["1"] if bold else [])
+    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m"
 
 
 def stay() -> None:
@@ -42,12 +63,16 @@ def emit_json(schema: str, **fields: Any) -> None:
     """One JSON object on stdout: `{"schema": "gpuq.queue/1", ...}`. Bytes that are no text become U+FFFD."""
     import msgspec
 
+    global written
+    written = True
     value = {"schema": schema, **fields}
     try:
         raw = msgspec.json.encode(value)
     except UnicodeEncodeError:
         raw = msgspec.json.encode(_no_surrogates(msgspec.to_builtins(value)))
-    click.echo(msgspec.json.format(raw, indent=2))
+    sys.stdout.flush()
+    sys.stdout.buffer.write(msgspec.json.format(raw, indent=2) + b"\n")  # UTF-8, whatever the locale
+    sys.stdout.buffer.flush()
 
 
 def _no_surrogates(value: Any) -> Any:
@@ -60,39 +85,35 @@ def _no_surrogates(value: Any) -> Any:
     return value
 
 
-def printable(text: str) -> str:
-    """`text` in one line: a job name may hold newlines, escape sequences and bytes that are no text."""
-    if text.isprintable():
-        return text
-    clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else "�" for c in clean)
-
-
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, styled: int | None = None) -> None:
     """A table on stdout, columns two blanks apart. styled: the column that is coloured by its word (see STYLE).
 
     No library: see docs/adr/0006-no-table-library.md.
     """
-    columns = [_column(list(column)) for column in zip(headings, *rows, strict=True)]
+    columns = [_printable(column) for column in zip(headings, *rows, strict=True)]
+    if not colour_wanted() and all(map(str.isascii, map("".join, columns))):
+        line = "  ".join(f"%-{max(map(len, column))}s" for column in columns)
+        echo("\n".join([(line % cells).rstrip() for cells in zip(*columns, strict=True)]))
+        return
+    columns = [_padded(column) for column in columns]
     if colour_wanted():
         for number, column in enumerate(columns):
             words = column[1:]
             if number == styled:
-                words = [click.style(cell, fg=STYLE.get(cell.split(" ", 1)[0])) for cell in words]
-            columns[number] = [click.style(column[0], bold=True), *words]
-    click.echo("\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True)))
+                words = tuple(style(cell, colour=STYLE.get(cell.split(" ", 1)[0])) for cell in words)
+            columns[number] = (style(column[0], bold=True), *words)
+    echo("\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True)))
 
 
-def _column(cells: list[str]) -> list[str]:
-    """`cells`, printable and padded to one width."""
-    if not all(map(str.isprintable, cells)):
-        cells = [printable(cell) for cell in cells]
-    if "".join(cells).isascii():
-        width = max(map(len, cells))
-        return [cell.ljust(width) for cell in cells]
+def _printable(cells: tuple[str, ...]) -> tuple[str, ...]:
+    return cells if "".join(cells).isprintable() else tuple(map(printable, cells))
+
+
+def _padded(cells: tuple[str, ...]) -> tuple[str, ...]:
+    """`cells` in one width."""
     widths = [_width(cell) for cell in cells]
     most = max(widths)
-    return [cell + " " * (most - width) for cell, width in zip(cells, widths, strict=True)]
+    return tuple(cell + " " * (most - width) for cell, width in zip(cells, widths, strict=True))
 
 
 def rewrite(frame: str) -> None:
@@ -126,4 +147,4 @@ def colour_wanted() -> bool:
 
 def state(word: str) -> str:
     """A state or outcome, coloured where that is wanted."""
-    return click.style(word, fg=STYLE.get(word)) if colour_wanted() and word in STYLE else word
+    return style(word, colour=STYLE[word]) if colour_wanted() and word in STYLE else word

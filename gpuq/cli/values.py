@@ -29,6 +29,18 @@ class Size(_Type):
             self.fail(str(error), param, ctx)
 
 
+AUTO = "auto"
+"""`--mem auto`: what earlier attempts held, plus a margin."""
+
+
+class SizeOrAuto(Size):
+    """A size in bytes, or the word `auto`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `Size`."""
+        return AUTO if value == AUTO else super().convert(value, param, ctx)
+
+
 class TimeLimit(_Type):
     """A Slurm time limit, kept as written."""
 
@@ -44,4 +56,5 @@ class TimeLimit(_Type):
 
 
 SIZE = Size()
+SIZE_OR_AUTO = SizeOrAuto()
 TIME = TimeLimit()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuq.cli.context import build
-from gpuq.cli.output import emit_json, state, stay
+from gpuq.cli.output import emit_json, printable, state, stay
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from gpuq.usecases.wait import Waited
 
 
@@ -21,9 +24,14 @@ if TYPE_CHECKING:
 def wait(refs: tuple[str, ...], any_: bool, timeout: float | None, as_json: bool) -> int:
     """Wait until attempts have ended; the exit code tells how.
 
-    A TAG means its latest attempt. 0: all succeeded. 20-26: the outcome of the first that did not. 27: the time is
-    over, or one can never start without help (or has been held for ten seconds). The table of exit
-    codes is in the README.
+    A TAG means its latest attempt. The exit code is that of the first that did not succeed:
+
+    \b
+      0  all succeeded      23  CANCELLED
+     20  FAILED             24  NODE_FAIL
+     21  OUT_OF_MEMORY      25  INCOMPLETE: a promised result is missing, or stopped half-way
+     22  TIMEOUT            26  LOST: nobody knows how it ended
+     27  not ended: the time is over, it can never start, or it has been held for ten seconds
 
     \b
     Example:
@@ -33,7 +41,8 @@ def wait(refs: tuple[str, ...], any_: bool, timeout: float | None, as_json: bool
     from gpuq.usecases.wait import wait as usecase
 
     stay()
-    results = usecase(build(), list(refs), any_=any_, timeout=timeout)
+    with going_on(refs):
+        results = usecase(build(), list(refs), any_=any_, timeout=timeout)
     code = combined_exit_code(results, any_=any_)
     if as_json:
         emit_json("gpuq.wait/1", exit_code=code, results=results)
@@ -42,14 +51,24 @@ def wait(refs: tuple[str, ...], any_: bool, timeout: float | None, as_json: bool
     return code
 
 
+@contextlib.contextmanager
+def going_on(refs: Sequence[str]) -> Iterator[None]:
+    """Around a wait: who ends it with Ctrl-C is told that nothing else ends with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        what = "the job goes on" if len(refs) == 1 else "the jobs go on"
+        raise KeyboardInterrupt(f"{what}: gpuq wait {' '.join(refs)}") from None
+
+
 def report(results: list[Waited]) -> None:
     """A line for each awaited attempt."""
     for one in results:
         name = one.tag if one.attempt is None else f"{one.tag} attempt {one.attempt}"
-        words = [f"{name} (job {one.job_id}): {state(one.outcome or 'not ended')}"]
+        words = [f"{printable(name)} (job {one.job_id}): {state(one.outcome or 'not ended')}"]
         if one.outcome is None and one.state != "UNKNOWN":
             words.append(one.state)
         if one.score is not None:
             words.append(f"score {one.score:g}")
-        words += one.notes
+        words += map(printable, one.notes)
         click.echo("; ".join(words))

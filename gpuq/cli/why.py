@@ -10,7 +10,7 @@ from gpuq.cli.context import build
 from gpuq.cli.output import emit_json, printable, state
 
 if TYPE_CHECKING:
-    from gpuq.usecases.why import Why
+    from gpuq.usecases.why.answer import Why
 
 
 @click.command()
@@ -29,7 +29,7 @@ def why(ref: str, attempt: int | None, as_json: bool) -> None:
     """
     import msgspec
 
-    from gpuq.usecases.why import why as usecase
+    from gpuq.usecases.why.answer import why as usecase
 
     found = usecase(build(), ref, attempt)
     if as_json:

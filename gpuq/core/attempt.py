@@ -12,7 +12,9 @@ from enum import StrEnum
 
 import msgspec
 
+from gpuq.core.experiment.provenance import Provenance
 from gpuq.core.job import JobEnd
+from gpuq.core.memory.values import MemorySummary
 
 RECORD_VERSION = 1
 
@@ -38,6 +40,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes per node."""
     gpu: bool = True
     """One GPU (`--gres=gpu:1`), or none (`--cpu-only`)."""
+    fill: bool = False
+    """It makes way for others (`--fill`)."""
     time_limit: int | None = None
     """Seconds; None: the partition's default."""
     partition: str | None = None
@@ -104,11 +108,20 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """When Slurm accepted it, by Slurm's clock."""
     cancelled_by: str | None = None
     ended: Ended | None = None
+    memory: MemorySummary | None = None
+    """What was seen of its memory while it ran; None: nobody looked."""
+    provenance: Provenance | None = None
+    """What it runs from; None: an older gpuq wrote the record, or whoever submitted died."""
 
     @property
     def name(self) -> str:
         """How a person refers to it: `dino/lr3e-4 attempt 2`."""
         return f"{self.tag} attempt {self.attempt}"
+
+    @property
+    def place(self) -> str:
+        """Where the job starts: the project's root, or its frozen copy."""
+        return (self.provenance.snapshot if self.provenance else None) or self.project
 
     @property
     def comment(self) -> str:

@@ -8,22 +8,12 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuq.core.attempt import Record
+from gpuq.core.fill import SIGNAL_BEFORE
+from gpuq.core.inherited import scrub
 from gpuq.core.units import slurm_megabytes, slurm_time
 
 GRES = "gpu:1"
 """What every attempt asks for unless it is --cpu-only."""
-
-_SCRUBBED = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "PMI", "SQUEUE_", "SINFO_", "SCONTROL_", "SCANCEL_")
-_KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
-"""Say which controller to talk to and as whom; everything else is another job's business."""
-
-
-def scrub(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` without the variables of an outer job (SLURM_*, SBATCH_*, SRUN_*, PMI* ...).
-
-    They are options to sbatch (sbatch(1), "Input environment variables") and would be inherited by the job.
-    """
-    return {k: v for k, v in environment.items() if k in _KEPT or not k.startswith(_SCRUBBED)}
 
 
 def job_environment(environment: Mapping[str, str], record: Record, run_dir: str) -> dict[str, str]:
@@ -33,8 +23,10 @@ def job_environment(environment: Mapping[str, str], record: Record, run_dir: str
         GPUQ_TAG=record.tag,
         GPUQ_ATTEMPT=str(record.attempt),
         GPUQ_RUN_DIR=run_dir,
-        GPUQ_PROJECT=record.project,
+        GPUQ_PROJECT=record.place,
     )
+    env.pop("GPUQ_CHECK", None)  # set in a shell, it would let every job stop before it has done anything
+    env.pop("GPUQ_RUN", None)  # of the job from which this one is submitted: `gpuq run` sets it anew
     # Python would keep its output for minutes when it is not a terminal, and a killed job would lose it.
     env.setdefault("PYTHONUNBUFFERED", "1")
     return env
@@ -47,7 +39,7 @@ def sbatch_argv(record: Record) -> tuple[str, ...]:
         "--parsable",
         "--ignore-pbs",  # a stray #PBS line would otherwise count as an option
         f"--job-name={record.tag}",
-        f"--chdir={record.project}",
+        f"--chdir={record.place}",
         # `%` starts a pattern (sbatch(1), "filename pattern"); so would a backslash switch them off, but the path has none
         f"--output={record.log.replace('%', '%%')}",
         "--open-mode=append",
@@ -64,6 +56,10 @@ def sbatch_argv(record: Record) -> tuple[str, ...]:
         argv.append(f"--partition={request.partition}")
     if request.nice:
         argv.append(f"--nice={request.nice}")
+    if request.fill:
+        argv.append("--requeue")
+        if request.signal_before is None:  # it is also the signal with which Slurm tells it to make way
+            argv.append(f"--signal=B:TERM@{SIGNAL_BEFORE}")
     if request.signal_before is not None:
         # B: only the batch shell is signalled; without it Slurm signals job steps, and there are none
         argv.append(f"--signal=B:TERM@{request.signal_before}")
@@ -120,6 +116,15 @@ _RULES: tuple[tuple[str, Refusal], ...] = (
         ),
     ),
     (
+        # job_submit.lua (core/host/job_submit_lua) gives Slurm's word for its refusals, and says more before it
+        r"this job asks for no GPU|is for work without a GPU|has exactly one GPU|the gate of this host",
+        Refusal(
+            "refused",
+            "that partition is for other jobs",
+            "leave out --partition (gpuq asks for one GPU, or --cpu-only)",
+        ),
+    ),
+    (
         r"Invalid generic resource",
         Refusal(
             "refused",
@@ -156,6 +161,9 @@ def explain(stderr: str) -> Refusal:
     return Refusal("refused", f"Slurm refused it: {words}" if words else "Slurm refused it and gave no reason")
 
 
+_DNS = re.compile(r"resolve_ctls_from_dns_srv|DNS SRV lookup|_establish_config_source")
+
+
 def slurm_words(stderr: str) -> str:
     """The lines of a Slurm command's stderr in one, without `sbatch: error:` and the like."""
     lines = []
@@ -165,4 +173,5 @@ def slurm_words(stderr: str) -> str:
             continue  # said whenever munge fails, and hardly ever the cure
         if text and text not in lines:
             lines.append(text)
-    return "; ".join(lines)
+    # Without a slurm.conf Slurm looks for one in the DNS, step by step; what it comes to is in the last line.
+    return "; ".join([text for text in lines if not _DNS.search(text)] or lines[-1:])

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gpuq.core import script
-from gpuq.core.units import parse_size, parse_time_limit
+from gpuq.core.units import check_number, parse_size, parse_time_limit
 from gpuq.errors import ConfigError
 
 PROJECT_FILE = "gpuq.toml"
@@ -34,6 +34,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     results: tuple[str, ...] | None = None
     score: str | None = None
     runs: str | None = None
+    retry_oom: int | None = None
+    """How often an attempt that was killed for memory is followed by another with more, by itself; 0: never."""
+    min_free_vram: int | None = None
+    """Bytes of the GPU's memory that must be free before `gpuq run` starts the program."""
+    preflight_wait: int | None = None
+    """Seconds that it waits for that."""
+    check_command: str | None = None
+    check_always: bool | None = None
+    check_seconds: int | None = None
+    """What `gpuq submit --check` runs, whether every submission does, and how long it may take."""
 
 
 def merge(layers: Iterable[Settings]) -> Settings:
@@ -58,20 +68,32 @@ _KEYS: dict[str, dict[str, str]] = {
         "signal_before": "signal_before",
     },
     "results": {"files": "results", "score": "score"},
+    "check": {"command": "check_command", "always": "check_always", "seconds": "check_seconds"},
+    "retry": {"oom": "retry_oom"},
+    "preflight": {"min_free_vram": "min_free_vram", "wait": "preflight_wait"},
 }
 """Tables and keys of gpuq.toml, and the field of Settings that each one fills."""
 
 
-def from_table(table: Mapping[str, Any], source: str, *, run: bool = False) -> Settings:
-    """The settings of a decoded TOML file. `source` is how messages name it; `run`: it is a run.toml.
+def from_table(table: Mapping[str, Any], source: str, *, run: bool = False, elsewhere: Iterable[str] = ()) -> Settings:
+    """The settings of a decoded TOML file. `source` is how messages name it; `run`: it is a run.toml; `elsewhere`: tables
+    that somebody else reads.
 
     Raises ConfigError for an unknown table or key (with the nearest known one) or a value of the wrong kind.
     """
     values: dict[str, Any] = {}
     sections = {name: keys for name, keys in _KEYS.items() if not (run and name == "project")}
+    others = tuple(elsewhere)
     for section, content in table.items():
+        if section in others:
+            continue
+        if section in {"notify", "watch"}:
+            raise ConfigError(
+                f"{source}: [{section}] is about a person, not about a project or a run",
+                hint="it belongs into ~/.config/gpuq/config.toml",
+            )
         if section not in sections:
-            raise ConfigError(f"{source}: unknown table [{section}]{_nearest(section, sections)}")
+            raise ConfigError(f"{source}: unknown table [{section}]{_nearest(section, [*sections, *others])}")
         if not isinstance(content, Mapping):
             raise ConfigError(f"{source}: {section} must be a table, written [{section}]")
         for key, value in content.items():
@@ -99,6 +121,8 @@ _OTHER_VARIABLES = {
     "GPUQ_DEBUG",
     "GPUQ_LOCAL_DIR",
     "GPUQ_BACKEND",
+    "GPUQ_RUN",
+    "GPUQ_CHECK",
 }
 
 
@@ -152,16 +176,24 @@ def _value(field: str, value: Any, where: str) -> Any:
     try:
         if any("\0" in text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)):
             raise ValueError("must not hold a NUL")
-        if field == "memory":
+        if field in {"memory", "min_free_vram"}:
             if isinstance(value, bool) or not isinstance(value, str | int):
                 raise ValueError('must be a size in quotes, like "28G"')
             return parse_size(str(value))
+        if field == "preflight_wait":
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError("must be a whole number of seconds, like 600")
+            return value
+        if field == "check_always":
+            if not isinstance(value, bool):
+                raise ValueError("must be true or false")
+            return value
         if field == "time":
             if isinstance(value, bool) or not isinstance(value, str | int):
                 raise ValueError('must be a time limit in quotes, like "8:00:00"')
             parse_time_limit(str(value))
             return str(value)
-        if field in {"cpus", "nice", "signal_before"}:
+        if field in {"cpus", "nice", "signal_before", "retry_oom", "check_seconds"}:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ValueError("must be a whole number")
             return check_number(field, value)
@@ -180,17 +212,6 @@ def _value(field: str, value: Any, where: str) -> Any:
                 raise ValueError(f'{value!r} must name a file of the run and a key in it, like "cv.json:mean"')
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return value
-
-
-def check_number(field: str, value: int) -> int:
-    """`value` when it is in the range that Slurm takes for cpus, nice or signal_before; else ValueError."""
-    if field == "cpus" and value < 1:
-        raise ValueError("must be at least 1")
-    if field == "signal_before" and not 1 <= value <= 65535:
-        raise ValueError("must be between 1 and 65535 seconds (sbatch(1), --signal)")
-    if field == "nice" and not -2147483645 <= value <= 2147483645:
-        raise ValueError("must be between -2147483645 and 2147483645 (sbatch(1), --nice)")
     return value
 
 

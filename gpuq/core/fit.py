@@ -26,6 +26,9 @@ DEFAULT_CPUS = 8
 DEFAULT_MEMORY = 28 * GIB
 """What a bare `gpuq submit TAG` asks for; less where the node has less."""
 
+CPU, BACKGROUND = "cpu", "bg"
+"""Partitions that gpuq's set-up of a host makes (core/host/partitions): work without a GPU, and filler."""
+
 SUSPICIOUS_MEMORY = 64 * MIB
 """Hardly an interpreter starts in so little: whoever asks for it has written 28 and meant 28G."""
 
@@ -58,9 +61,50 @@ def choose_partition(name: str | None, partitions: list[Partition]) -> Partition
     raise SubmissionRefused(f"there is no partition {name!r} (there are: {known})", hint="sinfo")
 
 
-def fit(settings: Settings, *, gpu: bool, hold: bool, partition: Partition, nodes: list[Node]) -> Fitted:
+def for_kind(settings: Settings, partitions: list[Partition], *, cpu_only: bool, fill: bool) -> Settings:
+    """`settings` with the partition that is there for such work: `cpu` for work without a GPU, where there is one, and
+    `bg` for filler. Raises SubmissionRefused when there is none for filler."""
+    names = {partition.name for partition in partitions}
+    if fill:
+        if BACKGROUND not in names:
+            raise SubmissionRefused(
+                f"this Slurm has no partition {BACKGROUND!r} for filler (there are: {', '.join(sorted(names)) or 'none'})",
+                hint="gpuq host plan renders one; or name another: --partition NAME",
+            )
+        return msgspec.structs.replace(settings, partition=BACKGROUND)
+    if cpu_only and CPU in names:
+        return msgspec.structs.replace(settings, partition=CPU)
+    return settings
+
+
+def _left_by(beside: list[Partition], mine: Partition, room: _Room) -> _Room:
+    """What always remains of a node for a GPU job: not what partition `cpu` may take."""
+    for other in beside:
+        if other.name == CPU and mine.name != CPU and other.max_memory_per_cpu:
+            taken = other.max_cpus_per_node or _share(room)
+            cpus, memory = room.cpus - taken, room.memory - taken * other.max_memory_per_cpu
+            if cpus > 0 and memory > 0:
+                return _Room(room.name, min(room.cpus, cpus), min(room.memory, memory))
+    return room
+
+
+def _share(room: _Room) -> int:
+    """CPUs of partition `cpu` where Slurm counts them as licenses and tells no limit (core/host/partitions)."""
+    return max(room.cpus - DEFAULT_CPUS, room.cpus // 4, 1) if room.cpus > 1 else 0
+
+
+def fit(
+    settings: Settings,
+    *,
+    gpu: bool,
+    hold: bool,
+    partition: Partition,
+    nodes: list[Node],
+    beside: list[Partition] | None = None,
+) -> Fitted:
     """Complete `settings` to a request that at least one node of `partition` can run.
 
+    beside: all partitions. What is left open is filled in so that work in partition `cpu` never keeps a GPU job waiting.
     Raises SubmissionRefused with the numbers that do not fit.
     """
     where = f"partition {partition.name}"
@@ -82,6 +126,11 @@ def fit(settings: Settings, *, gpu: bool, hold: bool, partition: Partition, node
         )
         for node in candidates
     ]
+    if partition.name == CPU and partition.max_memory_per_cpu and partition.max_cpus_per_node is None:
+        shares = [(room, _share(room) or room.cpus) for room in rooms]
+        rooms = [
+            _Room(room.name, share, min(room.memory, share * partition.max_memory_per_cpu)) for room, share in shares
+        ]
     notes: list[str] = []
     most = max(rooms, key=lambda room: room.cpus)
     if settings.cpus is not None and settings.cpus > most.cpus:
@@ -106,8 +155,21 @@ def fit(settings: Settings, *, gpu: bool, hold: bool, partition: Partition, node
         )
     # What is left open is filled in for one node, the one where most of the defaults can be had.
     room = max(fitting, key=lambda room: (min(DEFAULT_MEMORY, room.memory), min(DEFAULT_CPUS, room.cpus)))
-    cpus = settings.cpus if settings.cpus is not None else min(DEFAULT_CPUS, room.cpus)
-    memory = settings.memory if settings.memory is not None else min(DEFAULT_MEMORY, room.memory)
+    sure = _left_by(beside or [], partition, room) if gpu else room
+    cpus = settings.cpus if settings.cpus is not None else min(DEFAULT_CPUS, sure.cpus)
+    memory = settings.memory if settings.memory is not None else min(DEFAULT_MEMORY, sure.memory)
+    share = partition.max_memory_per_cpu
+    if share and settings.memory is None:
+        memory = min(memory, cpus * share)
+    if cpus > sure.cpus or memory > sure.memory:
+        notes.append(
+            f"only {sure.cpus} CPUs and {format_size(sure.memory)} are always left beside partition {CPU}; with more, it "
+            "may have to wait for the jobs there, and smaller jobs may pass it"
+        )
+    if share and settings.memory is not None and memory > cpus * share:
+        notes.append(
+            f"{format_size(memory)} of memory cost {-(-memory // share)} CPUs in {where} ({format_size(share)} each)"
+        )
 
     if memory <= SUSPICIOUS_MEMORY:
         notes.append(

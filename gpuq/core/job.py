@@ -13,6 +13,8 @@ from enum import StrEnum
 
 import msgspec
 
+from gpuq.core.printable import printable
+
 WAITING = frozenset({"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 RUNNING = frozenset(
     {
@@ -73,8 +75,8 @@ def phase_of(state: str) -> Phase:
     return phase
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One row of the queue."""
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """One row of the queue. A parser of 10,000 rows gives the fields in this order, without their names."""
 
     id: str
     """As Slurm shows it: `12`, `12_3`, `12_[1-3%1]`, `12+0`."""
@@ -112,7 +114,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def phase(self) -> Phase:
         """Where the job stands."""
-        return phase_of(self.state)
+        return _PHASES.get(self.state) or phase_of(self.state)
+
+    @property
+    def shown(self) -> str:
+        """Its name for a message: in one line, whatever its owner put into it."""
+        return printable(self.name)
 
     @property
     def whole(self) -> bool:
@@ -152,8 +159,10 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds; None: the maximum applies."""
     max_cpus_per_node: int | None
     max_memory_per_node: int | None
-    """Bytes; None: unlimited."""
+    """Bytes; None: unlimited. Where memory is limited by the CPU, what all the CPUs of a node together bring."""
     state: str
+    max_memory_per_cpu: int | None = None
+    """Bytes: who asks for more memory is given more CPUs."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from gpuq.core.job import Job, JobEnd, Node, Partition
-from gpuq.core.usage import Allocation, Estimate, NodeUsage
+
+if TYPE_CHECKING:
+    from gpuq.core.usage import Allocation, Estimate, NodeUsage
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -25,6 +27,16 @@ class InDoubt(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+class Offer(Protocol):
+    """The question what there is to ask for, which is under way."""
+
+    def answer(self) -> tuple[list[Partition], list[Node]]:
+        """Wait for it: all partitions, and a row for each node in each partition. To be called once."""
+
+    def drop(self) -> None:
+        """The answer is not wanted any more."""
 
 
 class Slurm(Protocol):
@@ -44,9 +56,11 @@ class Slurm(Protocol):
     def end_of(self, job: Job) -> JobEnd:
         """How a job that is in phase ENDED ended."""
 
-    def finished(self, job_id: int, *, uid: int, name: str, since: datetime.datetime) -> JobEnd | None:
+    def finished(self, job_id: int, *, uid: int, name: str, since: datetime.datetime, part: str = "") -> JobEnd | None:
         """How a job that slurmctld has forgotten ended, from what Slurm wrote down elsewhere (the jobcomp file);
-        None: nothing is left. `since`: submitted then or later, because ids can come back."""
+        None: nothing is left. `since`: submitted then or later, because ids can come back.
+
+        part: as for `job`. Without it, a job of several parts has ended as the worst of them."""
 
     def cluster(self) -> str:
         """The name of the cluster; empty when Slurm does not say."""
@@ -54,11 +68,18 @@ class Slurm(Protocol):
     def offer(self) -> tuple[list[Partition], list[Node]]:
         """What there is to ask for: all partitions, and a row for each node in each partition."""
 
+    def ask_offer(self) -> Offer:
+        """The same, asked now and answered later. Raises nothing; what is wrong is for the answer to say."""
+
     def usage(self) -> list[NodeUsage]:
         """Every node, with what of it is given to jobs now."""
 
     def allocations(self, job_ids: Sequence[int]) -> dict[int, Allocation]:
         """What jobs have or ask for, by job id; those that Slurm does not know are left out. One question for each."""
+
+    def gpus(self, job_ids: Sequence[int]) -> dict[str, int]:
+        """How many GPUs jobs ask for in a way that their row does not show (--gpus, --gpus-per-task, --gpus-per-socket), by
+        the id that the row shows (`12`, `12_3`). Others are left out. One question for all."""
 
     def config(self) -> dict[str, str]:
         """`scontrol show config`, slurmctld's own view; values that it has not set are left out."""
@@ -67,9 +88,17 @@ class Slurm(Protocol):
         """`sbatch --test-only` with these options. It counts the queue; it takes a job id, ignores dependencies, and
         does not know MaxTime."""
 
-    def submit(self, argv: Sequence[str], environment: Mapping[str, str], *, keep_open: int | None = None) -> Accepted:
+    def submit(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        keep_open: int | None = None,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Accepted:
         """Submit with sbatch. `keep_open`: a descriptor that sbatch inherits, so that a lock on it ends only
-        when sbatch has. Raises SubmissionRefused (a definite no), InDoubt, SlurmUnreachable (a definite no too:
+        when sbatch has. `meanwhile`: called while sbatch works.
+        Raises SubmissionRefused (a definite no), InDoubt, SlurmUnreachable (a definite no too:
         nothing reached the controller)."""
 
     def cancel(self, job_id: int) -> None:

@@ -11,6 +11,8 @@ import shlex
 
 import msgspec
 
+from gpuq.core.fill import prologue, without
+
 
 class Directive(msgspec.Struct, frozen=True):
     """One option of a `#SBATCH` line."""
@@ -72,6 +74,7 @@ OWNED: dict[str, str] = {
     "job-name": "the job name is the TAG; delete it",
     "comment": "gpuq finds its jobs by their comment; delete it",
     "chdir": "a job starts in the project root; use `cd` in the script",
+    "cpus-per-gpu": "it fights --cpus-per-task, which gpuq sets; use `#SBATCH --cpus-per-task=…` or `gpuq submit --cpus`",
     "mem-per-cpu": _MEMORY,
     "mem-per-gpu": _MEMORY,
     "export": "it could hide GPUQ_TAG and its kin from the job; set variables in the script",
@@ -92,7 +95,7 @@ _SHELLS = {"sh", "bash", "dash", "ksh", "zsh"}
 _BLANK = " \t\n\v\f\r"
 """What isspace(3) takes for blank; Python's own idea is wider, and a line of a no-break space is a command to a shell."""
 
-_VISIBLE = re.compile(r"^\s*(?:(?:export|env)\s+)?(?:[A-Za-z_]\w*=[^\s;&|]*\s+)*CUDA_VISIBLE_DEVICES=([^\s;&|]+)")
+_VISIBLE = r"^\s*(?:(?:export|env)\s+)?(?:[A-Za-z_]\w*=[^\s;&|]*\s+)*CUDA_VISIBLE_DEVICES=([^\s;&|]+)"
 
 
 def is_shell(interpreter: str) -> bool:
@@ -143,8 +146,8 @@ def check_script(text: str, name: str) -> ScriptCheck:
             if why:
                 faults.append(f"{name}:{directive.line}: `{directive.text}` sets --{directive.name}: {why}")
         directives.extend(found)
-    for index, line in enumerate(lines):
-        match = _VISIBLE.match(line)
+    for index, line in enumerate(lines if "CUDA_VISIBLE_DEVICES" in text else ()):
+        match = re.match(_VISIBLE, line)
         if match and match[1].strip("\"'") not in {"", "0", "${CUDA_VISIBLE_DEVICES}", "$CUDA_VISIBLE_DEVICES"}:
             warnings.append(
                 f"{name}:{index + 1}: CUDA_VISIBLE_DEVICES is set by hand; Slurm sets it, and another value "
@@ -230,12 +233,12 @@ def _full_name(name: str) -> str:
     return name
 
 
-def with_requeue_separator(text: str, interpreter: str) -> str:
+def with_requeue_separator(text: str, interpreter: str, *, fill: bool = False) -> str:
     """The script with a separator printed when Slurm starts it again, in the same log, after a requeue.
 
     It is put in front of the first command, on the same line, so that the line numbers in the script's own error
     messages stay right. Only shells can be given one; other scripts are returned as they are.
-    SLURM_RESTART_COUNT: sbatch(1), "Output environment variables".
+    SLURM_RESTART_COUNT: sbatch(1), "Output environment variables". fill: it is a filler, which makes way (gpuq.core.fill).
     """
     if not is_shell(interpreter):
         return text
@@ -243,8 +246,20 @@ def with_requeue_separator(text: str, interpreter: str) -> str:
     first = first_command(lines)
     if first is None:
         return text
-    lines[first] = (
-        """[ -z "${SLURM_RESTART_COUNT:-}" ] || printf '\\n=== gpuq: started again after a requeue """
-        """(restart %s, %s) ===\\n' "$SLURM_RESTART_COUNT" "$(date '+%F %T')"; """
-    ) + lines[first]
+    lines[first] = (prologue(interpreter) if fill else "") + _SEPARATOR + lines[first]
+    return "\n".join(lines)
+
+
+_SEPARATOR = (
+    """[ -z "${SLURM_RESTART_COUNT:-}" ] || printf '\\n=== gpuq: started again after a requeue """
+    """(restart %s, %s) ===\\n' "$SLURM_RESTART_COUNT" "$(date '+%F %T')"; """
+)
+
+
+def without_requeue_separator(text: str) -> str:
+    """The script that `with_requeue_separator` was given, from what it returned."""
+    lines = text.split("\n")
+    first = first_command(lines)
+    if first is not None:
+        lines[first] = without(lines[first]).removeprefix(_SEPARATOR)
     return "\n".join(lines)

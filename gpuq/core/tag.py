@@ -70,7 +70,7 @@ class JobId(msgspec.Struct, frozen=True):
     cluster: str
 
 
-_ANY_ID = re.compile(r"([0-9]+)([_+][0-9]+|_\[[-0-9,:%.]+\])?(?:;([^;\s]+))?")
+_ANY_ID = r"([0-9]+)([_+][0-9]+|_\[[-0-9,:%.]+\])?(?:;([^;\s]+))?"
 
 
 def read_job_id(text: str) -> JobId | None:
@@ -83,7 +83,7 @@ def read_job_id(text: str) -> JobId | None:
     >>> read_job_id("12;north")
     JobId(number=12, part='', cluster='north')
     """
-    match = _ANY_ID.fullmatch(text)
+    match = re.fullmatch(_ANY_ID, text)
     if match is None:
         return None
     number, part, cluster = match.groups(default="")

@@ -19,7 +19,8 @@ GIB = 1024**3
 TIB = 1024**4
 
 _SUFFIX = {"": MIB, "K": KIB, "M": MIB, "G": GIB, "T": TIB}
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+# Patterns that few commands need are compiled when they are needed.
+_SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([KMGT]?)(?:i?B)?"
 
 
 def parse_size(text: str) -> int:
@@ -27,7 +28,7 @@ def parse_size(text: str) -> int:
 
     Raises ValueError with a sentence for a person. Zero is refused: in Slurm `--mem=0` means "all of the node".
     """
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if not match:
         raise ValueError(f"{text!r} is not a size; write it like 28G, 900M or 28000 (megabytes)")
     size = int(float(match[1]) * _SUFFIX[match[2].upper()])
@@ -53,12 +54,9 @@ def format_size(size: int) -> str:
     return f"{size}B" if size else "0"
 
 
-_TIME = re.compile(
-    r"""(?: (?P<dd>\d+)-(?P<dh>\d+)(?: : (?P<dm>\d+) (?: : (?P<ds>\d+))? )?
+_TIME = r"""(?: (?P<dd>\d+)-(?P<dh>\d+)(?: : (?P<dm>\d+) (?: : (?P<ds>\d+))? )?
           | (?P<h>\d+):(?P<hm>\d+):(?P<hs>\d+)
-          | (?P<m>\d+) (?: : (?P<s>\d+) )? )""",
-    re.VERBOSE,
-)
+          | (?P<m>\d+) (?: : (?P<s>\d+) )? )"""
 _UNLIMITED = {"UNLIMITED", "INFINITE"}
 _NONE = {"", "N/A", "n/a", "NONE", "None", "NOT_SET", "INVALID", "(null)", "Partition_Limit"}
 
@@ -72,7 +70,7 @@ def parse_time_limit(text: str) -> int | None:
     word = text.strip()
     if word.upper() in _UNLIMITED:
         return None
-    match = _TIME.fullmatch(word)
+    match = re.fullmatch(_TIME, word, re.VERBOSE)
     if not match:
         hint = ""
         if re.fullmatch(r"(\d+[dhms])+", word.lower()):
@@ -170,3 +168,18 @@ def parse_epoch(text: str) -> datetime.datetime | None:
     if not re.fullmatch(r"[0-9]{1,11}", word):
         raise ValueError(f"{text!r} is not a number of seconds since 1970")
     return datetime.datetime.fromtimestamp(int(word), datetime.UTC)
+
+
+def check_number(field: str, value: int) -> int:
+    """`value` when it is in the range that Slurm takes for cpus, nice or signal_before; else ValueError."""
+    if field == "cpus" and value < 1:
+        raise ValueError("must be at least 1")
+    if field == "signal_before" and not 1 <= value <= 65535:
+        raise ValueError("must be between 1 and 65535 seconds (sbatch(1), --signal)")
+    if field == "check_seconds" and not 1 <= value <= 3600:
+        raise ValueError("must be between 1 and 3600 seconds")
+    if field == "retry_oom" and not 0 <= value <= 5:
+        raise ValueError("must be between 0 and 5 attempts")
+    if field == "nice" and not -2147483645 <= value <= 2147483645:
+        raise ValueError("must be between -2147483645 and 2147483645 (sbatch(1), --nice)")
+    return value

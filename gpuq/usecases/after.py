@@ -104,7 +104,7 @@ def _last(ctx: Context, kind: str, partition: str) -> Resolved:
     if not waiting:
         return Resolved(None, f"partition {partition} is empty; nothing to wait for")
     last = max(waiting, key=lambda job: job.number)
-    return Resolved(f"{kind}:{last.number}", f"last is job {last.number} ({last.name})")
+    return Resolved(f"{kind}:{last.number}", f"last is job {last.number} ({last.shown})")
 
 
 def _id(ref: str, job: Job) -> str:

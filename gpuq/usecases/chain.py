@@ -8,7 +8,8 @@ from gpuq.core.job import Phase
 from gpuq.errors import ChangeRefused, GpuqError, ScriptRefused, SubmissionRefused
 from gpuq.usecases.after import ANY, After, resolve_after
 from gpuq.usecases.context import Context
-from gpuq.usecases.submit import Draft, Options, Submission, find_by_key, prepare, submit, withdraw
+from gpuq.usecases.draft import Draft, Options, prepare
+from gpuq.usecases.submit import Submission, find_by_key, submit, withdraw
 
 
 def chain(ctx: Context, tags: list[str], options: Options, *, kind: str = ANY) -> list[Submission]:

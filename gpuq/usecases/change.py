@@ -8,13 +8,13 @@ from collections.abc import Callable
 import msgspec
 
 from gpuq.core.attempt import Record
-from gpuq.core.config import Settings, check_number
+from gpuq.core.config import Settings
 from gpuq.core.fit import choose_partition, fit
 from gpuq.core.job import Job, Phase
-from gpuq.core.units import format_size, slurm_megabytes, slurm_time
+from gpuq.core.units import check_number, format_size, slurm_megabytes, slurm_time
 from gpuq.errors import ChangeRefused, LedgerError, SubmissionRefused, UsageError
 from gpuq.usecases.context import Context
-from gpuq.usecases.refs import Target, resolve
+from gpuq.usecases.refs import Target, away, resolve
 from gpuq.usecases.settle import settle, settle_if_possible
 
 _SETTLE_STEPS = 12
@@ -30,12 +30,17 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int | None
     job_id: str
     done: str
-    """In words, for a person."""
+    """In words, for a person; of a dry run: what would have been done."""
 
 
-def cancel(ctx: Context, ref: str) -> Changed:
-    """Cancel the latest attempt of a run, or a job. Raises NotFound, ChangeRefused, SlurmUnreachable."""
+def cancel(ctx: Context, ref: str, *, dry_run: bool = False) -> Changed:
+    """Cancel the latest attempt of a run, or a job. dry_run (here and below): check everything and change nothing.
+
+    Raises NotFound, ChangeRefused, SlurmUnreachable.
+    """
     target, job = _changeable(ctx, ref, "cancel")
+    if dry_run:
+        return _changed(ref, target, job, "cancelled")
     record = target.record
     if record is None:
         ctx.slurm.cancel(job.number)
@@ -58,17 +63,34 @@ def cancel(ctx: Context, ref: str) -> Changed:
     return _changed(ref, target, job, words)
 
 
-def hold(ctx: Context, ref: str) -> Changed:
+def hold(ctx: Context, ref: str, *, dry_run: bool = False) -> Changed:
     """Hold a waiting job. Raises NotFound, ChangeRefused, SlurmUnreachable."""
-    return _on_waiting(ctx, ref, "hold", lambda job: ctx.slurm.hold(job.number), "held")
+    return _on_waiting(ctx, ref, "hold", lambda job: ctx.slurm.hold(job.number), "held", dry_run)
 
 
-def release(ctx: Context, ref: str) -> Changed:
-    """Release a held job. Raises NotFound, ChangeRefused, SlurmUnreachable."""
-    return _on_waiting(ctx, ref, "release", lambda job: ctx.slurm.release(job.number), "released")
+def release(ctx: Context, ref: str, *, dry_run: bool = False) -> Changed:
+    """Release a held job, or let one start now that has a begin time (requeued ones have).
+
+    Raises NotFound, ChangeRefused (also for one that is neither), SlurmUnreachable.
+    """
+
+    def let_go(job: Job) -> None:
+        if job.reason == "BeginTime":
+            ctx.slurm.update(job.number, {"StartTime": "now"})
+        else:
+            ctx.slurm.release(job.number)
+
+    return _on_waiting(ctx, ref, "release", let_go, "released", dry_run, check=_releasable)
 
 
-def top(ctx: Context, ref: str) -> Changed:
+def _releasable(ref: str, target: Target, job: Job) -> None:
+    """Raises ChangeRefused. A job without a priority is held, whatever reason is shown for it."""
+    held = job.priority == 0 or "held" in job.reason.lower() or job.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"}
+    if not held and job.reason != "BeginTime":
+        raise ChangeRefused(f"{target.name} is not held", hint=f"gpuq why {ref}")
+
+
+def top(ctx: Context, ref: str, *, dry_run: bool = False) -> Changed:
     """Move a waiting job before the caller's other waiting jobs (scontrol(1), top).
 
     Raises NotFound, ChangeRefused (also where the host does not allow it to users), SlurmUnreachable.
@@ -84,21 +106,26 @@ def top(ctx: Context, ref: str) -> Changed:
                 "or put the others back: gpuq nice OTHER 100",
             ) from None
 
-    return _on_waiting(ctx, ref, "move", move, "moved to the top of your waiting jobs")
+    return _on_waiting(ctx, ref, "move", move, "moved to the top of your waiting jobs", dry_run)
 
 
-def nice(ctx: Context, ref: str, value: int) -> Changed:
+def nice(ctx: Context, ref: str, value: int, *, dry_run: bool = False) -> Changed:
     """Set the nice value of a waiting job: higher means later. Raises UsageError, NotFound, ChangeRefused."""
     try:
         check_number("nice", value)
     except ValueError as error:
         raise UsageError(f"nice {value}: {error}") from None
     return _on_waiting(
-        ctx, ref, "change", lambda job: ctx.slurm.update(job.number, {"Nice": str(value)}), f"nice is {value} now"
+        ctx,
+        ref,
+        "change",
+        lambda job: ctx.slurm.update(job.number, {"Nice": str(value)}),
+        f"nice is {value} now",
+        dry_run,
     )
 
 
-def set_limits(ctx: Context, ref: str, *, memory: int | None, time: str | None) -> Changed:
+def set_limits(ctx: Context, ref: str, *, memory: int | None, time: str | None, dry_run: bool = False) -> Changed:
     """Change what a waiting job asks for. memory: bytes; time: a Slurm time limit.
 
     Raises UsageError, NotFound, ChangeRefused (also when it would not fit), SlurmUnreachable.
@@ -129,6 +156,8 @@ def set_limits(ctx: Context, ref: str, *, memory: int | None, time: str | None) 
         words.append(f"time limit is {slurm_time(limit)} now")
     for note in fitted.notes:
         ctx.say(f"note: {note}")
+    if dry_run:
+        return _changed(ref, target, job, ", ".join(words))
     ctx.slurm.update(job.number, changes)
     if target.record is not None:
         with ctx.ledger.changing(target.record) as current:
@@ -141,13 +170,25 @@ def set_limits(ctx: Context, ref: str, *, memory: int | None, time: str | None) 
     return _changed(ref, target, job, ", ".join(words))
 
 
-def _on_waiting(ctx: Context, ref: str, verb: str, act: Callable[[Job], None], done: str) -> Changed:
+def _on_waiting(
+    ctx: Context,
+    ref: str,
+    verb: str,
+    act: Callable[[Job], None],
+    done: str,
+    dry_run: bool,
+    *,
+    check: Callable[[str, Target, Job], None] | None = None,
+) -> Changed:
     target, job = _changeable(ctx, ref, verb)
     if job.phase is not Phase.WAITING:
         raise ChangeRefused(
             f"{target.name} is {job.state}; only a waiting job can be {done.split()[0]}", hint="gpuq queue"
         )
-    act(job)
+    if check is not None:
+        check(ref, target, job)
+    if not dry_run:
+        act(job)
     return _changed(ref, target, job, done)
 
 
@@ -173,11 +214,14 @@ def _changeable(ctx: Context, ref: str, verb: str) -> tuple[Target, Job]:
         ended = record.ended if record is not None else None
         if record is not None and record.ended is None and record.job_id is None:
             raise ChangeRefused(f"{record.name} is still being submitted", hint=f"gpuq status {record.tag}")
+        if record is not None and job is None and (down := away(ctx, record)) is not None:
+            raise down
         how = f" as {ended.outcome.value}" if ended else f" as {job.state}" if job else ""
+        _others(ctx, record)
         raise ChangeRefused(f"{target.name} has ended already{how}; there is nothing to {verb}")
     if job.uid != ctx.caller.uid:
         raise ChangeRefused(
-            f"job {job.id} ({job.name}) is {job.user}'s; gpuq changes only your own jobs",
+            f"job {job.id} ({job.shown}) is {job.user}'s; gpuq changes only your own jobs",
             hint="with the right to do so, use Slurm's own scancel or scontrol",
         )
     _others(ctx, record)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpuq.adapters import hostfacts
 from gpuq.adapters.slurm.locate import Location, locate
-from gpuq.core.checks import Check, Verdict
-from gpuq.core.checkup import examine
-from gpuq.core.hostfacts import DAEMONS, HostFacts
+from gpuq.core.checks.check import Check, Verdict
+from gpuq.core.checks.checkup import examine
+from gpuq.core.checks.hostfacts import DAEMONS, Gpu, HostFacts
 from gpuq.core.ports import Say
+
+if TYPE_CHECKING:
+    from gpuq.core.gpu.readings import Reading
+    from gpuq.core.gpu.xid import KernelLine
 
 PLANNED = Path("ops/slurm")
 """Below the project's root: a directory for each host, with the configuration that it is meant to have."""
@@ -58,20 +63,30 @@ def _collect(location: Location, environment: Mapping[str, str], project: Path |
 
         planned = project / PLANNED / caller().host
     facts = hostfacts.collect(location, environment, planned=planned)
-    return msgspec.structs.replace(facts, gpu=msgspec.structs.replace(facts.gpu, nvml_error=_nvml_error(facts)))
-
-
-def _nvml_error(facts: HostFacts) -> str:
-    """NVML is asked only where there is a GPU."""
+    # NVML is asked, and the kernel log read, only where there is a GPU
     if not facts.gpu.loaded and not any(name[-1].isdigit() for name in facts.gpu.devices):
-        return ""
-    from gpuq.adapters import gpu
-    from gpuq.core.gpu import Trouble, trouble_words
+        return facts
+    from gpuq.adapters import gpu, jobproc, kernellog
 
-    reading = gpu.read()
-    if reading.trouble is None or reading.trouble is Trouble.NO_BINDING:
-        return ""
-    return reading.detail or trouble_words(reading.trouble)
+    lines = kernellog.lines(boot=jobproc.boot_time(jobproc.PROC))
+    return msgspec.structs.replace(facts, gpu=with_driver(facts.gpu, gpu.read(), lines or []))
+
+
+def with_driver(facts: Gpu, reading: Reading, lines: list[KernelLine]) -> Gpu:
+    """The facts with what the driver says itself, and what it wrote to the kernel log."""
+    from gpuq.core.gpu import xid
+    from gpuq.core.gpu.readings import Trouble, trouble_words
+
+    error = ""
+    if reading.trouble is not None and reading.trouble is not Trouble.NO_BINDING:
+        error = reading.detail or trouble_words(reading.trouble)
+    lost = [one for one in reading.gpus if one.trouble is Trouble.LOST]
+    return msgspec.structs.replace(
+        facts,
+        nvml_error=error,
+        lost="; ".join(f"GPU {one.index}: {one.detail}" for one in lost),
+        faults=tuple(f"{one.meaning}: {one.text}" for one in xid.errors(lines) if one.grave),
+    )
 
 
 def _mend(facts: HostFacts, say: Say) -> tuple[str, ...]:

@@ -14,14 +14,15 @@ from gpuq.adapters.embedded import state
 from gpuq.adapters.embedded.layout import Layout
 from gpuq.adapters.slurm import thishost
 from gpuq.adapters.slurm.locate import locate
-from gpuq.core import xid
-from gpuq.core.gpu import GpuProcess, GpuState, Reading, Trouble, judge, trouble_advice, trouble_words
+from gpuq.core.gpu import xid
+from gpuq.core.gpu.owner import Kind, Knowledge, Life, Owner, Seen, life_of, owner_of, with_listpids
+from gpuq.core.gpu.readings import GpuProcess, GpuState, Reading, Trouble, judge, trouble_advice, trouble_words
+from gpuq.core.gpu.xid import KernelLine, Xid
 from gpuq.core.job import Job, Phase
-from gpuq.core.owner import Kind, Knowledge, Life, Owner, Seen, life_of, owner_of, with_listpids
 from gpuq.core.units import format_duration
-from gpuq.core.xid import KernelLine, Xid
 from gpuq.errors import GpuqError
 from gpuq.usecases.context import Context
+from gpuq.usecases.inside import vram
 from gpuq.usecases.refs import record_of
 
 GRACE = 60
@@ -173,9 +174,11 @@ def _life(job: Job, host: Host) -> Life:
     return life_of(job, host.processes, all_visible=host.all_visible)
 
 
-def looks_stuck(ctx: Context, job: Job, reading: Reading) -> str:
-    """Why a running job may hang: nothing in its log for SILENCE seconds, and its GPU does nothing. Empty: it may not."""
-    if job.state != "RUNNING" or not job.has_gpu or job.elapsed < SILENCE or len(reading.gpus) != 1:
+def looks_stuck(ctx: Context, job: Job, reading: Reading, *, silence: float | None = None) -> str:
+    """Why a running job may hang: nothing in its log for `silence` (SILENCE) seconds, and its GPU does nothing. Empty: it
+    may not."""
+    silence = SILENCE if silence is None else silence
+    if job.state != "RUNNING" or not job.has_gpu or job.elapsed < silence or len(reading.gpus) != 1:
         return ""
     if reading.gpus[0].utilization != 0:
         return ""
@@ -187,7 +190,7 @@ def looks_stuck(ctx: Context, job: Job, reading: Reading) -> str:
     except OSError:
         return ""
     silent = ctx.clock.now().timestamp() - written
-    if silent < SILENCE:
+    if silent < silence:
         return ""
     return f"looks dead: job {job.id} has written nothing for {format_duration(silent)}, and the GPU is at 0 %"
 
@@ -209,6 +212,8 @@ def report(ctx: Context, roots: Roots = HOST) -> Report:
     devices = nvml.device_files(roots.dev)
     found, advice = _explain(reading, devices, simulated, with_gpu, log, roots)
     orphans = [(one, owner) for one, owner in _orphans(host, know) if not one.step_daemon]
+    if len(reading.gpus) == 1:
+        notes += vram.shortages(ctx, (know.jobs or {}).values(), reading.gpus[0], owners[reading.gpus[0].index])
     return Report(
         trouble=reading.trouble,
         found=found,
@@ -373,7 +378,7 @@ def _explain(
             library = f", the library {versions.library}" if versions else ""
             found.append(f"The loaded kernel module is {module}{library}.")
         if jobs:
-            names = ", ".join(f"{job.id} ({job.name})" for job in jobs)
+            names = ", ".join(f"{job.id} ({job.shown})" for job in jobs)
             found.append(f"What runs already goes on: job{'s' if len(jobs) > 1 else ''} {names}.")
             advice = [
                 f"reboot after {'these have' if len(jobs) > 1 else 'it has'} ended; nothing new can start until then"

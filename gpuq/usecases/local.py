@@ -7,7 +7,7 @@ state, running ones go back to the queue unless their processes still live.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -86,6 +86,13 @@ def environment(directory: Path) -> dict[str, str]:
     return {"SLURM_CONF": str(layout.conf)}
 
 
+def watch_environment(directory: Path, caller: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a watcher of this Slurm. Raises HostError as `environment` does."""
+    from gpuq.core.inherited import scrub
+
+    return scrub(caller) | environment(directory)
+
+
 def status(directory: Path) -> LocalStatus:
     """How the embedded Slurm in `directory` is. Reads only; takes a few seconds at most when it is broken."""
     layout = Layout(directory)
@@ -140,8 +147,9 @@ def up(directory: Path, options: Options | None = None, say: Say = silent) -> Lo
         chosen = (options or Options()).over(saved.options)
         before = status(directory)
         if before.state == "up":
+            say(f"is up already ({layout.dir})")
             if chosen != saved.options:
-                say(f"already up; the new options count after: gpuq local down --dir {layout.dir}")
+                say(f"the new options count after: gpuq local down --dir {layout.dir}")
             return before
         if before.state == "broken":
             say("not in order: " + "; ".join(before.problems) + "; recovering")
@@ -150,6 +158,44 @@ def up(directory: Path, options: Options | None = None, say: Say = silent) -> Lo
         start(layout, programs, saved, say)
         layout.unfinished.unlink(missing_ok=True)
     return status(directory)
+
+
+def watched(directory: Path, chosen: bool | None, say: Say = silent) -> bool:
+    """Whether `up` also starts a watcher; `chosen` is remembered, None leaves it as it was. Raises HostError."""
+    layout = Layout(directory)
+    saved = state.load(layout)
+    if saved is None or chosen is None or chosen == saved.watch:
+        return saved.watch if saved is not None else bool(chosen)
+    with state.locked(layout, say):
+        saved = state.load(layout) or saved
+        saved.watch = chosen
+        state.save(layout, saved)
+    return chosen
+
+
+def would_start(directory: Path) -> str:
+    """What `up` would do, in words. Changes nothing. Raises HostError where it could not."""
+    layout = Layout(directory)
+    layout.check_length()
+    host.find_programs()
+    now = status(directory)
+    if now.state == "up":
+        return f"up already ({directory}): nothing would be started"
+    missing = [name for name, pid in now.daemons.items() if pid is None]
+    return f"would start {', '.join(missing)} in {directory}"
+
+
+def would_stop(directory: Path, *, cancel: bool = False) -> str:
+    """What `down` would do, in words. Changes nothing."""
+    now = status(directory)
+    if now.state == "down":
+        return f"down already ({directory}): nothing would be stopped"
+    alive = [name for name, pid in now.daemons.items() if pid is not None]
+    words = f"would stop {', '.join(alive)} in {directory}"
+    if now.jobs.running is not None:
+        kept = "cancelled" if cancel else "kept for the next start"
+        words += f"; {now.jobs.running} running and {now.jobs.waiting} waiting jobs would be {kept}"
+    return words
 
 
 def down(directory: Path, *, cancel: bool = False, say: Say = silent) -> LocalStatus:

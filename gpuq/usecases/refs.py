@@ -6,10 +6,12 @@ from pathlib import Path
 
 import msgspec
 
+from gpuq.adapters.files import is_there
 from gpuq.core.attempt import Record, read_comment
+from gpuq.core.config import PROJECT_FILE
 from gpuq.core.job import Job
 from gpuq.core.tag import LARGEST_ID, JobId, check_tag, is_job_id, read_job_id
-from gpuq.errors import LedgerError, NotFound, UsageError
+from gpuq.errors import LedgerError, NotFound, SlurmUnreachable, UsageError
 from gpuq.usecases.context import Context
 
 
@@ -26,7 +28,7 @@ class Target(msgspec.Struct, frozen=True):
         if self.record is not None:
             suffix = "" if self.record.job_id is None else f" (job {self.record.job_id})"
             return self.record.name + suffix
-        return f"job {self.job.id} ({self.job.name})" if self.job else self.text
+        return f"job {self.job.id} ({self.job.shown})" if self.job else self.text
 
 
 def tag_of(ctx: Context, text: str) -> str:
@@ -107,6 +109,16 @@ def whose(ctx: Context, record: Record) -> str:
     return f"it is {record.user}'s"
 
 
+def away(ctx: Context, record: Record) -> SlurmUnreachable | None:
+    """Why nothing can be learned of an open attempt now: its controller is an embedded Slurm that is down."""
+    if record.ended is not None or record.controller == ctx.controller or not record.controller:
+        return None
+    from gpuq.adapters.slurm.locate import stopped  # only for another controller
+
+    down = stopped(Path(record.controller))
+    return None if down is None else SlurmUnreachable(down[0], hint=down[1])
+
+
 def _by_job(ctx: Context, text: str, job_id: JobId) -> Target:
     number = job_id.number
     if not 0 < number <= LARGEST_ID:
@@ -143,12 +155,6 @@ def record_of(ctx: Context, job: Job) -> Record | None:
     return record if record.token == mark[1] else None
 
 
-def near_tag(ctx: Context, tag: str) -> str:
-    """Ask for the nearest TAG of a run that exists; empty when there is none."""
-    near = _nearest(tag, ctx.ledger.tags())
-    return f"did you mean {near}?" if near else ""
-
-
 def meant_tag(ctx: Context, text: str) -> str:
     """Shells complete paths; tell the TAG of a path that lies in the runs root."""
     try:
@@ -162,8 +168,13 @@ def meant_tag(ctx: Context, text: str) -> str:
 def _where(ctx: Context) -> str:
     """Where to look for runs. Without any, the project itself is probably another one than the person thinks."""
     if ctx.ledger.root.is_dir():
-        return "gpuq status lists the runs"
-    return f"{ctx.project.root} is taken for the project; cd to yours, and mark its root: touch gpuq.toml"
+        return "gpuq status lists the runs; a new one is a directory with a job.sh"
+    root = ctx.project.root
+    if not is_there(root / PROJECT_FILE) and not is_there(root / ".git"):
+        why = ", because there is no gpuq.toml or git root above it"
+    else:
+        why = ""
+    return f"{root} is taken for the project{why}; cd to yours, and mark its root: touch gpuq.toml"
 
 
 def _nearest(tag: str, known: list[str]) -> str:

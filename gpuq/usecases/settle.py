@@ -7,6 +7,7 @@ first, once, before Slurm forgets the job.
 from __future__ import annotations
 
 import datetime
+import re
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from gpuq.adapters.ledger import Claim, Entry
 from gpuq.core.attempt import Ended, Outcome, Record, ResultFile, judge, read_comment
 from gpuq.core.job import Job, JobEnd, Phase, gpu_count
-from gpuq.errors import LedgerError
+from gpuq.errors import ConfigError, GpuqError, LedgerError
 from gpuq.usecases.context import Context
 from gpuq.usecases.refs import belongs
 
@@ -43,6 +44,13 @@ def settle(ctx: Context, *, tag: str | None = None, jobs: list[Job] | None = Non
             for record in ctx.ledger.records(tag, sound=True)
             if record.ended is None and record.token not in known
         ]
+    if jobs is not None:  # the usual case: it waits or runs, and nothing is to be done for it
+        live = {
+            mark[1]
+            for job in jobs
+            if job.comment and job.phase is not Phase.ENDED and (mark := read_comment(job.comment))
+        }
+        entries = [entry for entry in entries if not (entry.submitted and entry.token in live)]
     before, broken = [], []
     for entry in entries:
         try:
@@ -82,6 +90,8 @@ def settle_if_possible(ctx: Context, *, tag: str | None = None, jobs: list[Job] 
 def repair(ctx: Context) -> None:
     """Look after submissions whose submitter died. Usually there are none, and Slurm is not asked."""
     for entry in ctx.ledger.open_entries():
+        if entry.submitted:
+            continue
         try:
             record = _read(ctx, entry)
         except LedgerError:
@@ -143,7 +153,7 @@ def _repair(ctx: Context, record: Record, claim: Claim, row: Job | None) -> Reco
             return None
         if ctx.ledger.path(record.tag, record.attempt, "out").exists():
             return _lost(ctx, record, claim, "it left a log, but its submitter died and Slurm no longer knows the job")
-        ctx.ledger.drop(record, claim)
+        drop(ctx, record, claim)
         ctx.say(f"note: {record.name} was never accepted by Slurm; its number is free again")
         return None
     adopted = msgspec.structs.replace(record, job_id=row.number, submitted=row.submit)
@@ -172,9 +182,25 @@ def record_end(ctx: Context, record: Record, claim: Claim, row: Job | None) -> R
             end = None
     if end is None:
         return _lost(ctx, record, claim, "Slurm no longer knows the job and left no record of it")
+    return _close(ctx, judged(ctx, record, end), claim)
+
+
+def judged(ctx: Context, record: Record, end: JobEnd) -> Record:
+    """The record with its outcome, judged by `end` and by what lies in the run's directory now; nothing is written."""
+    from gpuq.usecases.inside.last_line import tail  # only where something has ended
+    from gpuq.usecases.memory.ended import with_memory
+
     outcome, notes = judge(end, find_results(ctx, record), str(Path(record.log).parent))
+    record, outcome, notes = with_memory(record, end, outcome, notes)
     if outcome is Outcome.CANCELLED and record.cancelled_by:
         notes = (*notes, f"cancelled by {record.cancelled_by}")
+    end_of_log = tail(Path(record.log)) if outcome in {Outcome.SUCCEEDED, Outcome.INCOMPLETE} else b""
+    text = end_of_log if outcome is Outcome.SUCCEEDED else b""
+    if early := _stopped_early(record, end_of_log):
+        outcome, notes = Outcome.INCOMPLETE, (early, *notes)
+    score = _score(ctx, record, text) if outcome is Outcome.SUCCEEDED else None
+    if outcome is Outcome.SUCCEEDED and score is None and (why := _no_score(ctx, record)):
+        notes = (*notes, why)
     ended = Ended(
         outcome=outcome,
         state=end.state,
@@ -186,10 +212,41 @@ def record_end(ctx: Context, record: Record, claim: Claim, row: Job | None) -> R
         restarts=end.restarts,
         source=end.source,
         notes=notes,
-        score=_score(ctx, record) if outcome is Outcome.SUCCEEDED else None,
+        score=score,
         recorded=ctx.clock.now(),
     )
-    return _close(ctx, record, claim, ended)
+    record = msgspec.structs.replace(record, ended=ended)
+    if _TROUBLE.search(text) and (hidden := _hidden(ctx, record)):
+        record = msgspec.structs.replace(record, ended=msgspec.structs.replace(ended, notes=(*notes, hidden)))
+    return record
+
+
+_TROUBLE = re.compile(rb"(?i)error|exception|traceback|failed|\*\*\* STEP")
+"""In the end of a log: it is worth being read as `gpuq why` reads it."""
+
+
+def _hidden(ctx: Context, record: Record) -> str:
+    """What a success hides: an error at the end of its log, or a step that was cancelled; empty: nothing."""
+    from gpuq.usecases.why.answer import why_ended
+
+    try:
+        answer = why_ended(ctx, record)
+    except (GpuqError, OSError, ValueError):
+        return ""
+    if answer.id not in {"hidden_failure", "hidden_cancel"}:
+        return ""
+    return answer.headline[:1].lower() + answer.headline[1:].rstrip(".") + f" (gpuq why {record.tag})"
+
+
+def _stopped_early(record: Record, text: bytes) -> str:
+    """That the program ended well because it was told to, half-way; empty: it did not, or its log does not tell.
+    text: the end of the log."""
+    from gpuq.core.inside import runlines
+
+    at = runlines.stopped_early(text)
+    if at is None:
+        return ""
+    return f"stopped early by SIGTERM{f' (step {at})' if at else ''}; gpuq resubmit {record.tag} goes on"
 
 
 def _is_later(ctx: Context, record: Record, end: JobEnd) -> bool:
@@ -200,14 +257,31 @@ def _is_later(ctx: Context, record: Record, end: JobEnd) -> bool:
 
 def _lost(ctx: Context, record: Record, claim: Claim, note: str) -> Record:
     ended = Ended(outcome=Outcome.LOST, state="", source="none", notes=(note,), recorded=ctx.clock.now())
-    return _close(ctx, record, claim, ended)
+    return _close(ctx, msgspec.structs.replace(record, ended=ended), claim)
 
 
-def _close(ctx: Context, record: Record, claim: Claim, ended: Ended) -> Record:
-    done = msgspec.structs.replace(record, ended=ended)
+def _close(ctx: Context, done: Record, claim: Claim) -> Record:
+    if done.provenance is not None:
+        from gpuq.usecases.experiment.provenance import with_slurm
+
+        done = with_slurm(ctx, done)
     ctx.ledger.save(done)
+    _melt(ctx, done)
     claim.forget()
     return done
+
+
+def drop(ctx: Context, record: Record, claim: Claim) -> None:
+    """Remove an attempt that Slurm never had, and what was made for it. The caller holds the claim."""
+    _melt(ctx, record)
+    ctx.ledger.drop(record, claim)
+
+
+def _melt(ctx: Context, record: Record) -> None:
+    if record.provenance is not None and record.provenance.snapshot is not None:
+        from gpuq.usecases.experiment.snapshot import melt
+
+        melt(ctx, record)
 
 
 def find_results(ctx: Context, record: Record) -> list[ResultFile]:
@@ -228,12 +302,46 @@ _LATEST = datetime.datetime(9999, 12, 31, tzinfo=datetime.UTC).timestamp()
 """A job may set any time on its files."""
 
 
-def _score(ctx: Context, record: Record) -> float | None:
-    """The number that the request's `score` points at; None where there is none."""
-    if record.request.score is None:
+def _score(ctx: Context, record: Record, text: bytes) -> float | None:
+    """The number that the request's `score` points at, or, where it names none, `score=` of the last FINISHED line; None
+    where there is none. text: the end of the log."""
+    if record.request.score is not None:
+        return score_of(ctx.ledger.run_dir(record.tag), record.request.score)
+    from gpuq.usecases.inside.last_line import score_in
+
+    return score_in(text)
+
+
+def shown_score(ctx: Context, record: Record) -> float | None:
+    """The score of an attempt for a reader: as it was recorded at the end. Where none was asked for then, and no later
+    attempt can have written the file, as it stands in the result file that the project names now."""
+    if record.ended is None or record.ended.outcome is not Outcome.SUCCEEDED:
         return None
-    name, _, keys = record.request.score.partition(":")
-    path = ctx.ledger.run_dir(record.tag) / name
+    if record.ended.score is not None or record.request.score is not None:
+        return record.ended.score
+    if record.attempt != max(ctx.ledger.attempts(record.tag)):
+        return None
+    from gpuq.adapters.configfiles import run_settings
+    from gpuq.core.config import merge
+
+    try:
+        where = merge([ctx.project.below, run_settings(ctx.ledger.run_dir(record.tag))]).score
+    except ConfigError:  # the next submission tells
+        return None
+    return None if where is None else score_of(ctx.ledger.run_dir(record.tag), where)
+
+
+def _no_score(ctx: Context, record: Record) -> str:
+    """Why a run that succeeded has no score, where its file is there; empty: none is asked for, or there is no file."""
+    name, _, keys = (record.request.score or "").partition(":")
+    there = bool(name) and (ctx.ledger.run_dir(record.tag) / name).is_file()
+    return f"no score: {name} has no number at {keys}" if there else ""
+
+
+def score_of(run_dir: Path, where: str) -> float | None:
+    """The number at `cv.json:mean`: a JSON file of the run, and the keys in it; None where there is none."""
+    name, _, keys = where.partition(":")
+    path = run_dir / name
     try:
         if not path.is_file():  # a FIFO would never be read to its end
             return None

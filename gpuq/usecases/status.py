@@ -6,14 +6,16 @@ import datetime
 
 import msgspec
 
+from gpuq.adapters.files import is_there
 from gpuq.core.attempt import Record
 from gpuq.core.job import Job
 from gpuq.core.reason import reason_words
 from gpuq.core.tag import is_job_id
 from gpuq.errors import LedgerError, NotFound, SlurmUnreachable
 from gpuq.usecases.context import Context
+from gpuq.usecases.refs import away as away_of
 from gpuq.usecases.refs import job_of, require_run, resolve
-from gpuq.usecases.settle import settle_if_possible
+from gpuq.usecases.settle import settle_if_possible, shown_score
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,8 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     git_commit: str | None
     git_dirty: bool | None
     key: str | None
+    left: str = ""
+    """Where the files are that the job wrote into its snapshot; empty: there are none."""
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,11 +76,16 @@ def overview(ctx: Context) -> tuple[list[RunView], SlurmUnreachable | None]:
         except LedgerError as error:  # of one run; the others are shown all the same
             ctx.say(f"warning: {error.message}")
             continue
+        if record is not None and record.ended is None and away is None:
+            away = away_of(ctx, record)
         if record is not None and record.ended is None and rows is None:
             rows = {job.comment.strip(): job for job in ctx.slurm.jobs(uid=ctx.caller.uid)}
-        runs.append(
-            RunView(tag=tag, attempts=() if record is None else (view(record, (rows or {}).get(record.comment)),))
-        )
+        if record is not None and record.ended is None and away is None and record.comment not in (rows or {}):
+            # its entry in the index is gone, or was empty after a power cut: the index is not written through
+            settle_if_possible(ctx, tag=tag)
+            record = ctx.ledger.latest(tag)
+        shown = () if record is None else (_with_score(ctx, record, (rows or {}).get(record.comment)),)
+        runs.append(RunView(tag=tag, attempts=shown))
     return runs, away
 
 
@@ -94,7 +103,7 @@ def status(ctx: Context, ref: str) -> tuple[RunView, SlurmUnreachable | None]:
             )
         settle_if_possible(ctx, tag=target.record.tag)
         record = ctx.ledger.read(target.record.tag, target.record.attempt)
-        return RunView(tag=record.tag, attempts=(view(record, target.job),)), None
+        return RunView(tag=record.tag, attempts=(_with_score(ctx, record, target.job),)), None
     tag = require_run(ctx, ref)
     away: SlurmUnreachable | None = None
     try:
@@ -103,9 +112,19 @@ def status(ctx: Context, ref: str) -> tuple[RunView, SlurmUnreachable | None]:
         away = error
     views = []
     for record in ctx.ledger.records(tag):
+        away = away or away_of(ctx, record)
         job = job_of(ctx, record) if record.ended is None and away is None else None
-        views.append(view(record, job))
+        views.append(_with_score(ctx, record, job))
     return RunView(tag=tag, attempts=tuple(views)), away
+
+
+def _with_score(ctx: Context, record: Record, job: Job | None) -> AttemptView:
+    """The score and what the snapshot left are looked up on disk, where they can be."""
+    left = ""
+    if record.ended is not None and record.provenance is not None and record.provenance.snapshot is not None:
+        path = ctx.ledger.path(record.tag, record.attempt, "left")
+        left = str(path) if is_there(path) else ""
+    return msgspec.structs.replace(view(record, job), score=shown_score(ctx, record), left=left)
 
 
 def view(record: Record, job: Job | None) -> AttemptView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 
 import msgspec
@@ -11,9 +12,10 @@ from gpuq.core.dependency import dependency_words
 from gpuq.core.job import Job, Phase
 from gpuq.core.reason import never_cures, reason_words
 from gpuq.core.tag import read_job_id
-from gpuq.errors import EXIT_OUTCOME, EXIT_STILL_RUNNING, SlurmUnreachable
+from gpuq.core.waits.chain import follow, roots
+from gpuq.errors import EXIT_OUTCOME, EXIT_STILL_RUNNING, GpuqError, SlurmUnreachable
 from gpuq.usecases.context import Context
-from gpuq.usecases.refs import can_see_end, current_record, job_of, resolve, whose
+from gpuq.usecases.refs import away, can_see_end, current_record, job_of, resolve, whose
 from gpuq.usecases.settle import settle, settle_if_possible
 
 FASTEST = 0.25
@@ -62,6 +64,7 @@ class _Awaited:
         self.why = ""
         self.held_since: float | None = None
         self.done: Waited | None = None
+        self.end_told = False
 
 
 def wait(ctx: Context, refs: list[str], *, any_: bool = False, timeout: float | None = None) -> list[Waited]:
@@ -78,6 +81,8 @@ def wait(ctx: Context, refs: list[str], *, any_: bool = False, timeout: float | 
         record = target.record
         if record is not None and record.uid != ctx.caller.uid and target.job is not None:
             record = None  # only its owner's commands write the record
+        if record is not None and (down := away(ctx, record)) is not None:
+            raise down
         awaited.append(_Awaited(ref, record, target.job, ctx.clock.now()))
     return _wait(ctx, awaited, any_, timeout)
 
@@ -105,6 +110,8 @@ def _wait(ctx: Context, awaited: list[_Awaited], any_: bool, timeout: float | No
                 raise
         open_ = [one for one in awaited if one.done is None]
         ended = any(one.done is not None and one.done.outcome is not None for one in awaited)
+        if open_ and not (any_ and ended):  # else the results tell at once
+            _tell_ended(ctx, awaited)
         if not open_ or (any_ and ended):
             break
         if timeout is not None:
@@ -115,6 +122,19 @@ def _wait(ctx: Context, awaited: list[_Awaited], any_: bool, timeout: float | No
         ctx.clock.sleep(pause)
         pause = min(pause * 1.3, SLOWEST)
     return [one.done or _not_ended(one, one.why) for one in awaited]
+
+
+def _tell_ended(ctx: Context, awaited: list[_Awaited]) -> None:
+    """Say of each that has ended that it has, once: the others may take hours."""
+    for one in awaited:
+        if one.done is not None and not one.end_told:
+            one.end_told = True
+            name = one.record.name if one.record is not None else one.ref
+            ctx.say(
+                f"note: {name} (job {one.done.job_id}) has ended: {one.done.outcome}"
+                if one.done.outcome
+                else f"note: {name} (job {one.done.job_id}) is not waited for: {'; '.join(one.done.notes)}"
+            )
 
 
 def combined_exit_code(results: list[Waited], *, any_: bool) -> int:
@@ -136,7 +156,7 @@ def _look(ctx: Context, awaited: list[_Awaited]) -> None:
         if one.record is not None:
             one.record = current_record(ctx, one.record)
             if one.record.ended is not None:
-                one.done = _ended(one.ref, one.record)
+                one.done = _ended(one.ref, one.record, _again(ctx, one.record))
             elif not can_see_end(ctx, one.record):
                 one.done = _not_ended(one, "its end cannot be seen from here: " + whose(ctx, one.record))
             elif one.record.job_id is not None:
@@ -157,8 +177,8 @@ def _without_record(ctx: Context, one: _Awaited, job: Job | None) -> None:
     end = None
     if job is not None:
         end = ctx.slurm.end_of(job)
-    elif before.whole:  # what is written down of an array's tasks bears ids that nobody was shown
-        end = ctx.slurm.finished(before.number, uid=before.uid, name=before.name, since=one.since)
+    else:
+        end = ctx.slurm.finished(before.number, uid=before.uid, name=before.name, since=one.since, part=one.part)
     outcome, notes = (Outcome.LOST, ()) if end is None else judge(end, [])
     one.done = Waited(
         ref=one.ref,
@@ -178,10 +198,17 @@ def _tell(ctx: Context, one: _Awaited, job: Job) -> None:
     if words and never_cures(job.reason):
         one.done = _not_ended(one, f"{words}; gpuq cancel {one.ref}, or change it with gpuq set")
         return
-    if job.reason == "Dependency":
-        words = dependency_words(job.dependency)
-    if job.reason.startswith("JobHeld"):
+    held = job.reason.startswith("JobHeld")
+    if held:
         words += f"; it starts after: gpuq release {one.ref}"
+    elif job.reason == "Dependency":
+        words = dependency_words(job.dependency)
+        root = _stuck_root(ctx, job)
+        if root is not None:
+            held = True
+            words += f"; job {root.id} ({root.shown}), which that comes down to, is {reason_words(root.reason)}"
+            words += f"; gpuq why {root.id}"
+    if held:
         one.held_since = ctx.clock.monotonic() if one.held_since is None else one.held_since
         if ctx.clock.monotonic() - one.held_since >= HELD_PATIENCE:
             one.done = _not_ended(one, words)
@@ -195,7 +222,32 @@ def _tell(ctx: Context, one: _Awaited, job: Job) -> None:
         ctx.say(f"note: {one.record.name if one.record else one.ref} (job {job.id}) is {stands}")
 
 
-def _ended(ref: str, record: Record) -> Waited:
+def _stuck_root(ctx: Context, job: Job) -> Job | None:
+    """The job at the end of its chain of dependencies that will not start by itself: held, or asking for too much."""
+    if "?" in job.dependency:  # one of several will do
+        return None
+    for link in roots(follow(job, ctx.slurm.jobs(ended=True))):
+        above = link.job
+        if above is None or above.phase is not Phase.WAITING:
+            continue
+        if above.reason.startswith("JobHeld") or never_cures(above.reason):
+            return above
+    return None
+
+
+def _again(ctx: Context, record: Record) -> tuple[str, ...]:
+    """As what an attempt that was killed for memory is tried again ([retry] oom)."""
+    if record.ended is None or record.ended.outcome is not Outcome.OUT_OF_MEMORY:
+        return ()
+    from gpuq.usecases.memory.retry import planned
+
+    with contextlib.suppress(GpuqError, OSError):
+        if (plan := planned(ctx, record)) is not None:
+            return (f"{'tried again' if plan.made else 'gpuq watch, where it runs, tries it again'} {plan.words}",)
+    return ()
+
+
+def _ended(ref: str, record: Record, again: tuple[str, ...]) -> Waited:
     assert record.ended is not None  # noqa: S101 - asked before
     outcome = record.ended.outcome
     return Waited(
@@ -205,7 +257,7 @@ def _ended(ref: str, record: Record) -> Waited:
         job_id=record.job_id,
         outcome=outcome.value,
         state=record.ended.state,
-        notes=record.ended.notes,
+        notes=(*record.ended.notes, *again),
         score=record.ended.score,
         log=record.log,
         exit_code=0 if outcome is Outcome.SUCCEEDED else EXIT_OUTCOME[outcome.value],

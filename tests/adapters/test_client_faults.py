@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuq.adapters.embedded import layout
 from gpuq.adapters.slurm.client import SlurmCommands
-from gpuq.adapters.slurm.locate import Location, Source
+from gpuq.adapters.slurm.locate import RUN_CONF, SYSTEM_CONF, Location, Source
 from gpuq.core.ports import Accepted, InDoubt
 from gpuq.errors import ChangeRefused, GpuqError, SlurmAnswerError, SlurmUnreachable, SubmissionRefused
 from tests import DATA
@@ -378,6 +379,70 @@ def test_a_configuration_that_is_gone_is_told_at_once(project: Project, fake: Fa
     ran = project.gpuq("queue", env={"SLURM_CONF": str(gone)}).exits(4)
     assert f"gpuq local up --dir {gone.parent}" in ran.stderr
     assert not any(fake.calls(program) for program in PROGRAMS)
+
+
+@pytest.fixture
+def stopped(tmp_path: Path) -> Path:
+    """slurm.conf of an embedded Slurm that `gpuq local down` stopped, in its default place."""
+    conf = layout.conf_path(layout.default_dir())
+    conf.parent.mkdir(parents=True)
+    (conf.parent / layout.STATE_FILE).touch()
+    return conf
+
+
+def test_an_embedded_slurm_that_is_down_is_told_as_such(fake: FakeSlurm, stopped: Path) -> None:
+    nowhere = SlurmCommands(Location(Source.NONE, None), {**os.environ, "PATH": fake.path})
+    words = "error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\nerror: fetch_config: DNS SRV lookup failed\n"
+    for program in PROGRAMS:
+        fake.fault(program, stderr=f"{words}{program}: fatal: Could not establish a configuration source\n", code=1)
+    for ask in (nowhere.jobs, nowhere.offer, lambda: submit(nowhere, fake), lambda: nowhere.cancel(1)):
+        with pytest.raises(SlurmUnreachable) as caught:
+            ask()
+        assert caught.value.message == f"the embedded Slurm in {stopped.parent} is down; its jobs are kept"
+        assert caught.value.hint == "gpuq local up"
+    (stopped.parent / layout.STATE_FILE).unlink()
+    with pytest.raises(SlurmUnreachable, match="Could not establish") as caught:
+        nowhere.jobs()
+    assert "no Slurm is configured here" in caught.value.hint
+    assert "DNS" not in caught.value.message
+
+
+def test_of_an_attempt_whose_embedded_slurm_is_down_nothing_is_concluded(
+    project: Project, fake: FakeSlurm, stopped: Path
+) -> None:
+    project.submit("a")
+    path = project.runs / "a/slurm/attempt1.json"
+    path.write_text(path.read_text().replace(project.record("a").controller, str(stopped)))
+    fake.has({})
+    for args in (("why", "a"), ("wait", "a"), ("status", "a"), ("status",), ("cancel", "a")):
+        ran = project.gpuq(*args).exits(4)
+        assert "is down; its jobs are kept" in ran.stderr
+        assert "hint: gpuq local up\n" in ran.stderr
+        assert ("UNKNOWN" in ran.stdout) == (args[0] == "status")
+    assert project.record("a").ended is None
+
+
+@pytest.mark.skipif(SYSTEM_CONF.exists() or RUN_CONF.exists(), reason="a Slurm is configured here")
+def test_slurms_own_commands_are_advised_with_what_makes_them_find_the_embedded_slurm(
+    fake: FakeSlurm, tmp_path: Path, stopped: Path
+) -> None:
+    stopped.touch()  # it is up
+    project = Project(tmp_path / "project")
+    project.env = {"PATH": fake.path, "SLURM_CONF": ""}
+    fake.has({"1": {"comment": "", "name": "byhand", "gres": "", "state": "FAILED"}})
+    assert 'eval "$(gpuq local env)" && scontrol show job 1' in project.gpuq("why", "1").ok().stdout
+    shown = project.gpuq("why", "1", env={"SLURM_CONF": str(stopped)}).ok().stdout
+    assert "scontrol show job 1" in shown
+    assert "eval" not in shown
+
+
+def test_who_waits_for_an_answer_is_told_so(fake: FakeSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuq.adapters.slurm.client.SLOW", 0.0)
+    said: list[str] = []
+    slow = SlurmCommands(Location(Source.ENVIRONMENT, None), {**os.environ, "PATH": fake.path}, say=said.append)
+    assert slow.jobs() == []
+    assert slow.job(7) is None
+    assert said == ["note: waiting for slurmctld to answer"]
 
 
 # -- what Slurm has forgotten ------------------------------------------------------------------------------------

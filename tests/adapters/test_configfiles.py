@@ -79,6 +79,7 @@ def test_a_run_may_have_its_own_settings(root: Path) -> None:
     [
         (b"[submit\n", "line 1"),
         (b"a = 1\na = 2\n", "line 2"),
+        (b"[submit]\ncpus = 1\n[submit]\n", "[submit] is there twice (at line 3"),
         (b"caf\xe9 = 1\n", "gpuq.toml"),
         (b"\0", "gpuq.toml"),
         (b'[submit]\nmen = "2G"\n', "did you mean 'mem'?"),

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gpuq.adapters import gpu
-from gpuq.core.gpu import GpuProcess, Reading, Trouble
+from gpuq.core.gpu.readings import GpuProcess, Reading, Trouble
 from tests.gpuq_cli import SOURCE
 from tests.nvml import CARD, Stage, build
 

@@ -10,8 +10,8 @@ import pytest
 
 from gpuq.adapters.hostfacts import from_files, logs, machine
 from gpuq.adapters.hostfiles import Roots, file_fact, gpu, read_log, updates
-from gpuq.core.checks import Verdict
-from gpuq.core.checkup import examine
+from gpuq.core.checks.check import Verdict
+from gpuq.core.checks.checkup import examine
 
 CONF = """\
 ClusterName=x

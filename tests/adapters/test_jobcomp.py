@@ -237,3 +237,63 @@ def test_recorded_ends(version: str, job: int, name: str, state: str, code: int,
     assert end is not None
     assert (end.state, end.exit_code, end.signal, end.source) == (state, code, signal, "jobcomp")
     assert last_end(path, job, uid=0, name=name, since=LONG_AGO.replace(year=2027)) is None
+
+
+def part_of(
+    group: int, member: str, job: int, *, het: bool = False, state: str = "COMPLETED", code: str = "0:0"
+) -> str:
+    """A line for a task of an array, or a component of a heterogeneous job."""
+    words = ("HetJobId", "HetJobOffset") if het else ("ArrayJobId", "ArrayTaskId")
+    whose = f"{words[0]}={group} {words[1]}={member} DerivedExitCode"
+    return line(job, state=state, code=code).replace("DerivedExitCode", whose)
+
+
+@pytest.mark.parametrize("het", [False, True])
+def test_the_parts_of_a_job_are_told_apart_and_stand_together(tmp_path: Path, het: bool) -> None:
+    text = part_of(12, "1", 13, het=het) + part_of(12, "2", 14, het=het, state="FAILED", code="3:0")
+    text += part_of(12, "0", 12, het=het) + part_of(11, "2", 15, het=het, state="TIMEOUT")
+    path = tmp_path / "jobcomp"
+    path.write_text(text)
+
+    def end(part: str, job: int = 12) -> str | None:
+        found = last_end(path, job, uid=1000, name="dino/lr3e-4", since=SUBMIT, part=part)
+        return None if found is None else f"{found.state} {found.exit_code}"
+
+    sign = "+" if het else "_"
+    assert [end(f"12{sign}{member}") for member in range(4)] == ["COMPLETED 0", "COMPLETED 0", "FAILED 3", None]
+    assert end("") == "FAILED 3"
+    assert end("", job=14) == "FAILED 3"  # its own id, which nobody was shown, is good too
+    assert end("", job=11) == "TIMEOUT 0"
+
+
+def test_tasks_that_were_cancelled_before_they_were_tasks_share_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "jobcomp"
+    path.write_text(part_of(12, "1", 13) + line(12, state="CANCELLED"))
+    states = {
+        part: last_end(path, 12, uid=1000, name="dino/lr3e-4", since=SUBMIT, part=part) for part in ("", "12_1", "12_7")
+    }
+    assert {part: end and end.state for part, end in states.items()} == {
+        "": "CANCELLED",
+        "12_1": "COMPLETED",
+        "12_7": "CANCELLED",
+    }
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_recorded_arrays_are_read(release: str) -> None:
+    path = DATA / "slurm" / release / "answers" / "jobcomp.txt"
+    lines = [one for one in path.read_text().splitlines() if "ArrayJobId=" in one]
+    assert lines
+    for one in lines:
+        words = dict(word.split("=", 1) for word in one.split() if "=" in word)
+        group, member = words["ArrayJobId"], words["ArrayTaskId"]
+        found = last_end(
+            path,
+            int(group),
+            uid=int(words["UserId"].split("(")[1].rstrip(")")),
+            name=words["Name"],
+            since=SUBMIT,
+            part=f"{group}_{member}",
+        )
+        assert found is not None
+        assert (found.state, f"{found.exit_code}:{found.signal}") == (words["JobState"], words["ExitCode"])

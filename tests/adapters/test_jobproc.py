@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuq.adapters import jobproc, kernellog
-from gpuq.core.owner import Seen, Witness, read_listpids, with_listpids
+from gpuq.core.gpu.owner import Seen, Witness, read_listpids, with_listpids
 from tests import DATA
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuq.adapters import jobscript
+from gpuq.core.script import ScriptCheck
 from gpuq.errors import ScriptRefused, SubmissionRefused, exit_code_of
 
 SHOWN = "runs/a/job.sh"
@@ -24,16 +25,24 @@ def write(job: Path, content: str | bytes, mode: int = 0o755) -> Path:
     return job
 
 
+def read(job: Path) -> tuple[str, ScriptCheck]:
+    """The text and its check, once the shell has accepted it."""
+    script = jobscript.read(job, SHOWN, "a")
+    script.accepted()
+    script.drop()  # as after every use
+    return script.text, script.check
+
+
 def refused(job: Path) -> ScriptRefused:
     with pytest.raises(ScriptRefused) as caught:
-        jobscript.read(job, SHOWN, "a")
+        read(job)
     assert isinstance(caught.value, SubmissionRefused)
     assert exit_code_of(caught.value) == 5
     return caught.value
 
 
 def test_a_good_script_is_read_as_it_is(job: Path) -> None:
-    text, check = jobscript.read(write(job, "#!/bin/bash\n#SBATCH --mem=2G\necho é\n"), SHOWN, "a")
+    text, check = read(write(job, "#!/bin/bash\n#SBATCH --mem=2G\necho é\n"))
     assert text == "#!/bin/bash\n#SBATCH --mem=2G\necho é\n"
     assert check.interpreter == "/bin/bash"
     assert check.directives[0].value == "2G"
@@ -109,7 +118,7 @@ def test_a_syntax_error_is_told_with_its_line(job: Path, body: str, line: int) -
 
 def test_a_script_of_sh_is_checked_as_sh(job: Path) -> None:
     arrays = "a=(1 2)\necho ${a[0]}\n"
-    jobscript.read(write(job, "#!/bin/bash\n" + arrays), SHOWN, "a")
+    read(write(job, "#!/bin/bash\n" + arrays))
     if os.path.realpath("/bin/sh").endswith("dash"):
         fault = refused(write(job, "#!/bin/sh\n" + arrays)).faults[0]
         assert fault.startswith(f"{SHOWN}:2: ")
@@ -119,26 +128,36 @@ def test_a_script_of_sh_is_checked_as_sh(job: Path) -> None:
 def test_env_and_options_in_the_first_line_are_understood(job: Path) -> None:
     for first in ("#!/usr/bin/env bash", "#!/bin/bash -eu", "#! /bin/bash"):
         assert "syntax error" in refused(write(job, f"{first}\nif\n")).faults[0]
-        jobscript.read(write(job, f"{first}\ntrue\n"), SHOWN, "a")
+        read(write(job, f"{first}\ntrue\n"))
 
 
 def test_a_python_script_is_left_to_python(job: Path) -> None:
-    text, check = jobscript.read(write(job, "#!/usr/bin/env python3\nif True:\n    print(1)\n"), SHOWN, "a")
+    text, check = read(write(job, "#!/usr/bin/env python3\nif True:\n    print(1)\n"))
     assert check.interpreter == "python3"
     assert text.startswith("#!/usr/bin/env python3")
 
 
 def test_checking_does_not_run_it(job: Path, tmp_path: Path) -> None:
-    jobscript.read(write(job, f"#!/bin/bash\ntouch {tmp_path}/ran\n"), SHOWN, "a")
+    read(write(job, f"#!/bin/bash\ntouch {tmp_path}/ran\n"))
     assert not (tmp_path / "ran").exists()
 
 
 def test_bytes_that_are_no_text_go_through_to_the_attempts_own_copy(job: Path) -> None:
     raw = b"#!/bin/bash\n# caf\xe9\ntrue\n"
-    text, _ = jobscript.read(write(job, raw), SHOWN, "a")
+    text, _ = read(write(job, raw))
     assert text.encode("utf-8", "surrogateescape") == raw
 
 
 def test_a_script_larger_than_slurm_takes_is_refused_before_it_is_sent(job: Path) -> None:
     assert "larger than the 4 megabytes" in refused(write(job, "#!/bin/bash\n" + "true\n" * 900_000)).faults[0]
-    jobscript.read(write(job, "#!/usr/bin/env python3\n" + "x = 1\n" * 100_000), SHOWN, "a")
+    read(write(job, "#!/usr/bin/env python3\n" + "x = 1\n" * 100_000))
+
+
+@pytest.mark.parametrize("filler", ["", "# a comment\n" * 10_000])
+def test_the_shell_reads_while_others_work_and_need_not_be_heard(job: Path, filler: str) -> None:
+    script = jobscript.read(write(job, f"#!/bin/bash\n{filler}if\n"), SHOWN, "a")
+    script.drop()
+    script = jobscript.read(job, SHOWN, "a")
+    with pytest.raises(ScriptRefused, match="syntax error"):
+        script.accepted()
+    script.drop()

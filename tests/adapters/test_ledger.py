@@ -90,6 +90,22 @@ def test_a_reservation_is_a_record_a_script_and_an_entry(ledger: Ledger) -> None
     claim.close()
 
 
+def test_a_submission_that_was_noted_need_not_be_looked_at(ledger: Ledger) -> None:
+    _, claim = taken(ledger)
+    assert not ledger.open_entries()[0].submitted
+    claim.note_submitted()
+    claim.close()
+    assert ledger.open_entries() == [Entry("ab", "a", 1, submitted=True)]
+    other = ledger.claim("cd", "b", 2, wait=True)
+    assert other is not None
+    now = datetime.datetime(2026, 11, 29, tzinfo=datetime.UTC)
+    assert other.missed_since(now) == now  # what that notes stands before it
+    other.note_submitted()
+    assert other.missed_since(now + datetime.timedelta(hours=1)) == now
+    other.close()
+    assert ledger.open_entries()[1] == Entry("cd", "b", 2, submitted=True)
+
+
 def test_dropping_an_attempt_leaves_nothing(ledger: Ledger) -> None:
     before = everything(ledger.root)
     made, claim = taken(ledger)
@@ -332,6 +348,8 @@ def test_a_job_id_that_came_back_means_the_newest_record(ledger: Ledger) -> None
 # -- the format ------------------------------------------------------------------------------------------------
 
 FROZEN = (DATA / "attempts" / "v1.json").read_bytes()
+LATER = (DATA / "attempts" / "v1b.json").read_bytes()
+"""The same version, with the fields that were added later."""
 
 
 def place(ledger: Ledger, content: bytes) -> Path:
@@ -369,7 +387,7 @@ def test_a_record_of_version_1_loads_for_ever(ledger: Ledger) -> None:
 
 
 def test_the_frozen_file_has_every_field_of_its_version() -> None:
-    frozen = msgspec.json.decode(FROZEN)
+    frozen = msgspec.json.decode(LATER)
     assert frozen["version"] == RECORD_VERSION == 1
     assert set(Record.__struct_fields__) <= set(frozen)
     assert set(Request.__struct_fields__) <= set(frozen["request"])
@@ -377,9 +395,9 @@ def test_the_frozen_file_has_every_field_of_its_version() -> None:
 
 
 def test_a_record_that_is_saved_again_says_the_same(ledger: Ledger) -> None:
-    path = place(ledger, FROZEN)
+    path = place(ledger, LATER)
     ledger.save(ledger.read("dino/lr3e-4", 2))
-    assert path.read_bytes() == FROZEN
+    assert path.read_bytes() == LATER
 
 
 def test_fields_of_the_future_are_tolerated(ledger: Ledger) -> None:

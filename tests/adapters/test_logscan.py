@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gpuq.adapters import logscan
 from gpuq.adapters.logscan import scan
 from gpuq.core.attempt import Request
-from gpuq.core.triage import Answer, diagnose
-from gpuq.core.triage_evidence import Evidence, Log
-from gpuq.core.triage_rules import ANYWHERE, anchors
+from gpuq.core.triage.diagnosis import Answer, diagnose
+from gpuq.core.triage.evidence import Evidence, Log
+from gpuq.core.triage.rules import ANYWHERE, anchors
 
 FRAME = b"Epoch 3:  12%|#2        | 120/1000 [00:10<01:20, 11.0it/s, loss=0.123]\r"
 OOM = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuq.adapters.slurm import parse
+from gpuq.adapters.slurm.ahead import UNIT, queue_format
 from gpuq.core.attempt import read_comment
 from gpuq.core.job import Job, Phase
 from gpuq.core.units import GIB, MIB
@@ -30,11 +32,11 @@ def row(comment: str = "(null)", workdir: str = "/home/ada/p", name: str = "a", 
         "%b": "gres/gpu:1", "%E": "(null)", "%r": "Resources", "%k": comment, "%Z": workdir, "%j": name,
     }  # fmt: skip
     values |= {f"%{key}": value for key, value in fields.items()}
-    pieces = parse.queue_format(mark).split(mark)
-    closed = pieces[1].split(parse.UNIT)
+    pieces = queue_format(mark).split(mark)
+    closed = pieces[1].split(UNIT)
     return (
         mark
-        + parse.UNIT.join(values[key] for key in closed)
+        + UNIT.join(values[key] for key in closed)
         + mark
         + mark.join(values[key] for key in pieces[2:-1])
         + mark
@@ -122,6 +124,27 @@ def test_a_truncated_answer_is_an_error_and_never_a_shorter_list(names: list[str
         return  # between two rows nothing tells that more was to come
     with pytest.raises(SlurmAnswerError):
         parse.parse_queue(printed[:cut], MARK)
+
+
+@given(st.lists(st.tuples(ANY, ANY, ANY), max_size=4), st.lists(st.integers(0, 2000), max_size=12))
+def test_an_answer_may_come_in_any_pieces(texts: list[tuple[str, str, str]], cuts: list[int]) -> None:
+    printed = "".join(row(comment, workdir, name) for comment, workdir, name in texts)
+    reader = parse.QueueReader(MARK)
+    places = [0, *sorted(min(cut, len(printed)) for cut in cuts), len(printed)]
+    for begin, end in itertools.pairwise(places):
+        reader.feed(printed[begin:end])
+    found = reader.jobs()
+    assert found == parse.parse_queue(printed, MARK)
+    assert len(found) == len(texts)
+
+
+def test_a_wrong_piece_is_told_at_the_end_and_nothing_after_it_is_read() -> None:
+    reader = parse.QueueReader(MARK)
+    reader.feed(row())
+    reader.feed("squeue: what is this\n")
+    reader.feed(row())
+    with pytest.raises(SlurmAnswerError, match="what is this"):
+        reader.jobs()
 
 
 @given(st.text(min_size=1))
@@ -293,6 +316,10 @@ def test_limits_of_a_partition() -> None:
 def test_a_memory_limit_that_is_given_per_core_is_none_per_node() -> None:
     (gpu,) = parse.parse_partitions(PARTITION.replace("MaxMemPerNode=UNLIMITED", "MaxMemPerCPU=1000"))
     assert gpu.max_memory_per_node is None
+    assert gpu.max_memory_per_cpu == 1000 * MIB
+    capped = PARTITION.replace("MaxMemPerNode=UNLIMITED", "MaxMemPerCPU=1000")
+    (gpu,) = parse.parse_partitions(capped.replace("MaxCPUsPerNode=UNLIMITED", "MaxCPUsPerNode=4"))
+    assert gpu.max_memory_per_node == 4000 * MIB
 
 
 def test_several_partitions_are_all_read() -> None:
@@ -324,7 +351,7 @@ def test_recorded_nodes() -> None:
 
 
 def node_line(*fields: str) -> str:
-    return parse.UNIT.join(fields) + "\n"
+    return UNIT.join(fields) + "\n"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuq.adapters.slurm import parse_usage
 from gpuq.core.units import MIB
@@ -100,3 +102,30 @@ def test_what_is_not_understood_raises(text: str) -> None:
 
 def test_no_nodes_is_an_answer() -> None:
     assert parse_usage.nodes("No nodes in the system\n") == []
+
+
+def test_gpus_that_a_row_does_not_show() -> None:
+    text = """
+        10529_[1-3]    1    gres:gpu:1    N/A    N/A
+        10528          1    N/A           N/A    N/A
+        10527          1    N/A           N/A    gres/gpu:2
+        10525          3    N/A           gres/gpu=1    N/A
+        10524          1    gres/gpu:a100:4    N/A    N/A
+    """
+    assert parse_usage.gpus(text) == {"10529_[1-3]": 1, "10527": 2, "10525": 3, "10524": 4}
+    assert parse_usage.gpus("") == {}
+
+
+@pytest.mark.parametrize("text", ["slurm_load_jobs", "1 x N/A N/A N/A", "1 1 N/A N/A", "1 1 N/A N/A N/A N/A"])
+def test_an_answer_about_gpus_that_is_none(text: str) -> None:
+    with pytest.raises(SlurmAnswerError):
+        parse_usage.gpus(text)
+
+
+@given(st.text(alphabet="12 \n\tN/A:gpu=x", max_size=60))
+def test_no_text_about_gpus_is_anything_but_counts_or_a_typed_error(text: str) -> None:
+    try:
+        found = parse_usage.gpus(text)
+    except SlurmAnswerError:
+        return
+    assert all(count > 0 for count in found.values())

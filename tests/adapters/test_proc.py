@@ -108,3 +108,63 @@ def test_no_open_file_of_ours_leaks_into_a_program() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "1\n"
+
+
+def test_a_program_whose_answer_is_not_wanted_is_ended() -> None:
+    running = proc.start(["sleep", "600"], timeout=600)
+    running.drop()
+    running.drop()
+    assert not Path(f"/proc/{running._process.pid}").exists()
+    done = proc.start(["true"], timeout=30)
+    assert done.result().ok
+    done.drop()
+
+
+@pytest.mark.parametrize("size", [0, 1, 65536, 65537, 1_000_000])
+def test_input_of_any_size_arrives_whole(size: int) -> None:
+    result = proc.run(["wc", "-c"], timeout=30, input_bytes=b"x" * size)
+    assert int(result.stdout) == size
+    assert proc.run(["true"], timeout=30, input_bytes=b"x" * size).ok  # it need not be read
+
+
+def test_output_is_handed_on_as_it_comes_and_whole() -> None:
+    pieces: list[str] = []
+    script = "printf 'a\\303'; sleep 0.1; printf '\\251b\\377'; seq 100000; echo err >&2; exit 3"
+    result = proc.start(["sh", "-c", script], timeout=30).result(pieces.append)
+    assert "".join(pieces) == "aéb\udcff" + "".join(f"{n}\n" for n in range(1, 100001))
+    assert len(pieces) > 2
+    assert (result.returncode, result.stdout, result.stderr) == (3, "", "err\n")
+
+
+def test_a_slow_answer_is_told_once_and_loses_nothing() -> None:
+    slow: list[str] = []
+    pieces: list[str] = []
+    script = "sleep 0.4; printf a; sleep 0.2; cat"
+    given = proc.start(["sh", "-c", script], timeout=30, input_bytes=b"bc")
+    assert given.result(slow=(0.1, lambda: slow.append("1"))).stdout == "abc"
+    more = proc.start(["sh", "-c", script], timeout=30, input_bytes=b"b" * 200_000)
+    assert more.result(slow=(0.1, lambda: slow.append("0"))).stdout == "a" + "b" * 200_000
+    proc.start(["sh", "-c", script], timeout=30).result(pieces.append, slow=(0.1, lambda: slow.append("2")))
+    assert (slow, "".join(pieces)) == (["1", "2"], "a")
+    proc.start(["true"], timeout=30).result(slow=(25, lambda: slow.append("3")))
+    assert slow == ["1", "2"]
+
+
+@pytest.mark.parametrize("script", ["echo a; exec sleep 600", "echo a; exec >&- 2>&-; exec sleep 600"])
+def test_a_program_that_hangs_after_some_output_is_killed(script: str) -> None:
+    pieces: list[str] = []
+    running = proc.start(["sh", "-c", script], timeout=0.5)
+    with pytest.raises(proc.ProgramTimeout):
+        running.result(pieces.append)
+    assert "".join(pieces) == "a\n"
+    assert not Path(f"/proc/{running._process.pid}").exists()
+
+
+def test_whoever_cannot_take_the_output_ends_the_program() -> None:
+    def refuse(_: str) -> None:
+        raise KeyboardInterrupt
+
+    running = proc.start(["sh", "-c", "echo a; exec sleep 600"], timeout=600)
+    with pytest.raises(KeyboardInterrupt):
+        running.result(refuse)
+    assert not Path(f"/proc/{running._process.pid}").exists()

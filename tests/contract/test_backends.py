@@ -203,8 +203,8 @@ def test_an_id_that_slurm_does_not_know(world: World, number: int) -> None:
 
 def test_what_there_is_to_ask_for(world: World) -> None:
     partitions, nodes = world.client.offer()
-    assert [(one.name, one.default, one.state) for one in partitions] == [("gpu", True, "UP")]
-    assert [(one.partition, one.gpus) for one in nodes] == [("gpu", 1)]
+    assert [(one.name, one.default, one.state) for one in partitions][:1] == [("gpu", True, "UP")]
+    assert ("gpu", 1) in [(one.partition, one.gpus) for one in nodes]
     assert nodes[0].memory > 0
     assert nodes[0].cpus > 0
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuq.core.attempt import Record, Request
-from gpuq.core.batch import explain, job_environment, read_job_id, sbatch_argv, scrub, slurm_words
+from gpuq.core.batch import explain, job_environment, read_job_id, sbatch_argv, slurm_words
+from gpuq.core.inherited import scrub
 from gpuq.core.units import GIB, MIB
 from tests import DATA
 
@@ -134,6 +135,24 @@ def test_a_run_without_gpu_asks_for_none() -> None:
     assert not [word for word in sbatch_argv(record(gpu=False)) if "gpu:" in word.replace("gpuq:", "")]
 
 
+def test_filler_may_be_put_back_and_is_told_before_it_is() -> None:
+    argv = sbatch_argv(record(fill=True))
+    assert "--requeue" in argv
+    assert "--signal=B:TERM@60" in argv
+    (own,) = [word for word in sbatch_argv(record(fill=True, signal_before=300)) if word.startswith("--signal")]
+    assert own == "--signal=B:TERM@300"
+
+
+def test_the_gate_of_a_host_explains_itself() -> None:
+    said = explain(
+        "sbatch: error: partition gpu: this job asks for no GPU; add --gres=gpu:1 to the command\n"
+        "sbatch: error: Batch job submission failed: Invalid generic resource (gres) specification\n"
+    )
+    assert said.kind == "refused"
+    assert "that partition is for other jobs" in said.message
+    assert "add --gres=gpu:1" in said.message
+
+
 def test_a_percent_sign_in_the_path_of_a_log_is_no_pattern() -> None:
     assert "--output=/p/50%%j/attempt2.out" in sbatch_argv(record(log="/p/50%j/attempt2.out"))
 
@@ -241,6 +260,12 @@ def test_too_much_memory_as_recorded_is_explained_with_slurms_own_words() -> Non
         "no node of the partition has that much memory (Slurm: Memory specification can not be satisfied; "
         "Batch job submission failed: Requested node configuration is not available)"
     )
+
+
+def test_slurms_search_in_the_dns_is_no_news() -> None:
+    words = "squeue: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host\nsqueue: fatal: Could not establish\n"
+    assert slurm_words(words) == "Could not establish"
+    assert slurm_words(words.split("\n")[0]).startswith("resolve_ctls")
 
 
 def test_slurms_words_lose_their_prefix_and_repetitions() -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpuq.core.checks import Check, Verdict
-from gpuq.core.checkup import examine
-from gpuq.core.hostfacts import FileFact, Gpu, HostFacts, Log, Machine, Process, Text, Updates, read_conf
+from gpuq.core.checks.check import Check, Verdict
+from gpuq.core.checks.checkup import examine
+from gpuq.core.checks.hostfacts import FileFact, Gpu, HostFacts, Log, Machine, Process, Text, Updates, read_conf
+from gpuq.core.gpu.readings import GpuState, Reading, Trouble
+from gpuq.core.gpu.xid import KernelLine
 from gpuq.core.usage import NodeUsage
+from gpuq.usecases.doctor import with_driver
 
 NOW = datetime.datetime(2026, 11, 29, 12, 0, tzinfo=datetime.UTC)
 EARLIER = NOW - datetime.timedelta(hours=1)
@@ -232,6 +235,12 @@ CASES: list[tuple[str, HostFacts, str, tuple[str, ...]]] = [
         ),
         "gpu-driver-library",
         ("2 jobs still run, reboot when they have ended", "gpuq wait 12 13"),
+    ),
+    (
+        "a GPU that has fallen off the bus",
+        healthy(gpu=Gpu(on_bus=True, loaded="1.2", libraries=("1.2",), lost="GPU 0: GPU is lost", faults=("Xid 79",))),
+        "gpu-lost",
+        ("GPU is lost", "Xid 79", "switch the machine off and on again"),
     ),
     (
         "driver and library differ on disk alone, nothing runs",
@@ -457,6 +466,12 @@ WARNINGS: list[tuple[str, dict[str, Any], str, str]] = [
         "Package-Blacklist",
     ),
     (
+        "errors of the GPU in the kernel log",
+        {"gpu": Gpu(loaded="1.2", libraries=("1.2",), faults=("an NVLink error: NVRM: Xid 74",))},
+        "gpu-faults",
+        "NVLink",
+    ),
+    (
         "a defunct option that the daemons only complain about",
         {"cgroup_conf": conf("cgroup.conf", "CgroupAutomount=yes\n")},
         "removed-options",
@@ -476,6 +491,19 @@ def test_the_only_warning(given: dict[str, Any], id: str, word: str) -> None:
     wrong = [check for check in examine(healthy(**given)) if check.verdict is not Verdict.OK]
     assert [(check.id, check.verdict) for check in wrong] == [(id, Verdict.WARNING)], [told(check) for check in wrong]
     assert word in told(wrong[0])
+
+
+def test_what_the_driver_and_the_kernel_log_say_becomes_facts() -> None:
+    reading = Reading(gpus=(GpuState(index=0, trouble=Trouble.LOST, detail="GPU is lost"), GpuState(index=1)))
+    lines = [
+        KernelLine(None, "NVRM: Xid (PCI:0000:01:00): 13, pid=7, Graphics Exception"),  # the program's own fault
+        KernelLine(None, "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."),
+    ]
+    found = with_driver(Gpu(), reading, lines)
+    assert found.lost == "GPU 0: GPU is lost"
+    assert ["fallen off the bus" in fault for fault in found.faults] == [True]
+    assert with_driver(Gpu(), Reading(trouble=Trouble.NO_BINDING), []) == Gpu()
+    assert "different versions" in with_driver(Gpu(), Reading(trouble=Trouble.MISMATCH), []).nvml_error
 
 
 def test_a_healthy_host_has_nothing_but_ok() -> None:

@@ -169,3 +169,11 @@ def test_a_wrong_directive_is_refused_naming_its_line(option: str) -> None:
     name, _, value = option[2:].partition("=")
     with pytest.raises(ConfigError, match=r"job\.sh:3: `#SBATCH "):
         from_directives([Directive(3, name, value, f"#SBATCH {option}")], "job.sh")
+
+
+def test_retries_after_a_kill_for_memory() -> None:
+    assert from_table({"retry": {"oom": 2}}, "gpuq.toml").retry_oom == 2
+    assert from_table({"retry": {"oom": 0}}, "run.toml", run=True).retry_oom == 0
+    for value in (-1, 6, True, "2"):
+        with pytest.raises(ConfigError, match=r"\[retry\] oom"):
+            from_table({"retry": {"oom": value}}, "gpuq.toml")

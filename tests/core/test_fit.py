@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuq.core.config import Settings
-from gpuq.core.fit import DEFAULT_CPUS, DEFAULT_MEMORY, Fitted, choose_partition, fit
+from gpuq.core.fit import DEFAULT_CPUS, DEFAULT_MEMORY, Fitted, choose_partition, fit, for_kind
 from gpuq.core.job import Node, Partition
 from gpuq.core.units import GIB, MIB
 from gpuq.errors import SubmissionRefused
@@ -185,3 +186,71 @@ def test_what_is_accepted_fits_on_one_node_and_what_was_asked_is_kept(
     )
     assert request.time_limit is None or request.time_limit <= 8 * 3600
     assert request.hold
+
+
+# -- the partitions of a host that gpuq has set up ---------------------------------------------------------------------
+
+SHARED = msgspec.structs.replace(
+    partition("cpu", default=False, cpus=12, memory=25320 * MIB), max_memory_per_cpu=2110 * MIB
+)
+BACKGROUND = partition("bg", default=False, cpus=8)
+OURS = [partition(), SHARED, BACKGROUND]
+REFERENCE_NODES = [node(cpus=20, memory=54000, of=one.name) for one in OURS]
+
+
+def ours(settings: Settings, *, gpu: bool = True, on: Partition = OURS[0]) -> Fitted:
+    return fit(settings, gpu=gpu, hold=False, partition=on, nodes=REFERENCE_NODES, beside=OURS)
+
+
+def test_the_default_partition_stays_the_default_one() -> None:
+    assert choose_partition(None, OURS).name == "gpu"
+    assert for_kind(Settings(), OURS, cpu_only=False, fill=False).partition is None
+    assert for_kind(Settings(), OURS, cpu_only=True, fill=False).partition == "cpu"
+    assert for_kind(Settings(partition="gpu"), OURS, cpu_only=False, fill=True).partition == "bg"
+    assert for_kind(Settings(), [partition()], cpu_only=True, fill=False).partition is None
+    with pytest.raises(SubmissionRefused, match="no partition 'bg'"):
+        for_kind(Settings(), [partition()], cpu_only=False, fill=True)
+
+
+def test_the_defaults_are_what_is_always_left() -> None:
+    fitted = ours(Settings())
+    assert (fitted.request.cpus, fitted.request.memory) == (8, 28 * GIB)
+    assert fitted.notes == ()
+    more = ours(Settings(cpus=9))
+    assert "only 8 CPUs and" in more.notes[0]
+    assert "may have to wait" in ours(Settings(memory=40 * GIB)).notes[0]
+    small = [msgspec.structs.replace(one, cpus=2, memory=8000 * MIB) for one in REFERENCE_NODES]
+    tiny = msgspec.structs.replace(
+        SHARED, max_cpus_per_node=1, max_memory_per_node=2000 * MIB, max_memory_per_cpu=2000 * MIB
+    )
+
+    found = fit(Settings(), gpu=True, hold=False, partition=OURS[0], nodes=small, beside=[OURS[0], tiny, BACKGROUND])
+    assert (found.request.cpus, found.request.memory) == (1, 6000 * MIB)
+
+
+def test_a_share_that_slurm_counts_as_licenses_is_the_same() -> None:
+    """Slurm 24.11: the partition tells no limit, and job_submit.lua keeps the one of core/conf_partitions."""
+    counted = msgspec.structs.replace(SHARED, max_cpus_per_node=None, max_memory_per_node=None)
+    beside = [OURS[0], counted, BACKGROUND]
+    nodes = REFERENCE_NODES
+    for own, other in (
+        (ours(Settings()), fit(Settings(), gpu=True, hold=False, partition=OURS[0], nodes=nodes, beside=beside)),
+        (
+            ours(Settings(), gpu=False, on=SHARED),
+            fit(Settings(), gpu=False, hold=False, partition=counted, nodes=nodes, beside=beside),
+        ),
+    ):
+        assert own.request == other.request
+    with pytest.raises(SubmissionRefused, match="has 12"):
+        fit(Settings(cpus=13), gpu=False, hold=False, partition=counted, nodes=nodes, beside=beside)
+
+
+def test_work_without_a_gpu_gets_the_memory_that_its_cpus_bring() -> None:
+    fitted = ours(Settings(), gpu=False, on=SHARED)
+    assert (fitted.request.cpus, fitted.request.memory) == (8, 8 * 2110 * MIB)
+    assert ours(Settings(cpus=1), gpu=False, on=SHARED).request.memory == 2110 * MIB
+    assert "cost 5 CPUs" in ours(Settings(cpus=1, memory=9000 * MIB), gpu=False, on=SHARED).notes[0]
+    with pytest.raises(SubmissionRefused, match="25320M"):
+        ours(Settings(memory=26 * GIB), gpu=False, on=SHARED)
+    with pytest.raises(SubmissionRefused, match="has 12"):
+        ours(Settings(cpus=13), gpu=False, on=SHARED)

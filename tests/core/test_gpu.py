@@ -7,19 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuq.core.gpu import (
-    GpuProcess,
-    GpuState,
-    Reading,
-    Trouble,
-    Verdict,
-    free_memory,
-    judge,
-    trouble_advice,
-    trouble_words,
-)
-from gpuq.core.job import Job
-from gpuq.core.owner import (
+from gpuq.core.gpu.owner import (
     Kind,
     Knowledge,
     Life,
@@ -33,6 +21,18 @@ from gpuq.core.owner import (
     read_listpids,
     read_node_hosts,
 )
+from gpuq.core.gpu.readings import (
+    GpuProcess,
+    GpuState,
+    Reading,
+    Trouble,
+    Verdict,
+    free_memory,
+    judge,
+    trouble_advice,
+    trouble_words,
+)
+from gpuq.core.job import Job
 
 NOON = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.UTC)
 MINUTE = datetime.timedelta(minutes=1)

@@ -8,11 +8,11 @@ import pytest
 
 from gpuq.adapters.logscan import scan
 from gpuq.core.attempt import Request
-from gpuq.core.tracebacks import find_chains
-from gpuq.core.triage import Answer, diagnose
-from gpuq.core.triage_evidence import Evidence, Log
-from gpuq.core.triage_rules import ANYWHERE, RULES, anchors
-from gpuq.core.triage_words import expand
+from gpuq.core.triage.diagnosis import Answer, diagnose
+from gpuq.core.triage.evidence import Evidence, Log
+from gpuq.core.triage.rules import ANYWHERE, RULES, anchors
+from gpuq.core.triage.tracebacks import find_chains
+from gpuq.core.triage.words import expand
 from tests import DATA
 
 LOGS = DATA / "failures"
@@ -97,6 +97,8 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("alone", {"outcome": "SUCCEEDED"}, "no_failure", "certain", ""),
     ("alone", {"outcome": "INCOMPLETE", "notes": ("promised result cv.json is missing",)}, "incomplete", "certain",
      "cv.json is missing"),
+    ("alone", {"outcome": "INCOMPLETE", "notes": ("stopped early by SIGTERM (step 3/4)",)}, "stopped_early", "certain",
+     "gpuq resubmit a/b"),
     ("alone", {"outcome": "LOST", "state": ""}, "lost", "certain", "MinJobAge"),
     ("import-error.txt", {"outcome": "LOST", "state": ""}, "lost", "certain", "the log suggests: A Python module"),
     ("alone", {"outcome": "NODE_FAIL"}, "node_fail", "certain", "scontrol show node"),
@@ -121,6 +123,9 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("cuda-error.txt", {}, "cuda_error", "likely", "illegal memory access"),
     ("memory-error.txt", {}, "alloc_failed", "likely", "7.28 TiB"),
     ("port.txt", {}, "port_in_use", "likely", "--standalone"),
+    ("run-no-gpu.txt", {"exit_code": 15}, "no_gpu_visible", "certain", "Slurm did not give it to this job"),
+    ("run-gpu-busy.txt", {"exit_code": 15}, "gpu_busy", "certain", "held by process 4711 (python, 20.10GiB)."),
+    ("run-failed.txt", {}, "python_error", "likely", "train.py:30 in step"),
     ("requeued.txt", {"restarts": 1}, "import_error", "certain", "Slurm started it 2 times"),
 ]  # fmt: skip
 

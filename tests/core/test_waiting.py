@@ -9,8 +9,8 @@ import pytest
 
 from gpuq.core.job import Job, Node, Partition
 from gpuq.core.usage import Allocation, Estimate, NodeUsage
-from gpuq.core.waiting import explain, wants_estimate
-from gpuq.core.waiting_scene import Holder, Scene, clock, clock_time
+from gpuq.core.waits.scene import Holder, Scene, clock, clock_time
+from gpuq.core.waits.waiting import explain, wants_estimate
 
 GIB = 2**30
 NOW = datetime.datetime(2026, 11, 29, 12, 0, tzinfo=datetime.UTC)
@@ -295,7 +295,7 @@ CASES: list[tuple[str, Scene, str, tuple[str, ...]]] = [
             asks=Allocation(cpus=4, memory=GIB, gpus=1, restarts=1),
         ),
         "begin-time",
-        ("a requeued job wait two minutes", "StartTime=now"),
+        ("a requeued job wait two minutes", "gpuq release run13"),
     ),
     (
         "begins later",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuq.core.xid import KernelLine, errors, mismatch, read_dmesg, read_kmsg
+from gpuq.core.gpu.xid import KernelLine, errors, mismatch, read_dmesg, read_kmsg
 
 
 def lines(*texts: str) -> list[KernelLine]:

@@ -167,4 +167,7 @@ def test_a_dry_run(slurm_shared: Embedded, project: Project) -> None:
     assert len(project.gpuq("chain", "a", "b", "--dry-run").ok().stdout.splitlines()) == 2
     shown = project.gpuq("chain", "a", "b", "--dry-run", "--json").ok().json
     assert [one["tag"] for one in shown["attempts"]] == ["a", "b"]
+    shown = project.gpuq("chain", "a", "b", "a", "--dry-run", "--json").ok().json
+    assert [one["attempt"] for one in shown["attempts"]] == [1, 1, 2]
+    assert "would submit a attempt 2" in project.gpuq("chain", "a", "a", "--dry-run").ok().stderr
     assert project.listing() == before

@@ -29,6 +29,10 @@ def test_cancel_a_running_and_a_waiting_one(slurm_shared: Embedded, project: Pro
         assert ended.outcome == "CANCELLED"
         assert f"cancelled by {getpass.getuser()}" in ended.notes
     assert "has ended already as CANCELLED" in project.gpuq("cancel", "a").exits(11).stderr
+    job = project.submit("a", "--hold")
+    project.submit("a", "--hold")
+    project.gpuq("cancel", "a").ok()
+    assert f"other attempts of it are open too: jobs {job}" in project.gpuq("cancel", "a").exits(11).stderr
 
 
 def test_a_submission_under_way_does_not_keep_another_attempt_from_being_cancelled(
@@ -98,6 +102,7 @@ def test_hold_release_nice(slurm_shared: Embedded, project: Project) -> None:
     assert slurm_shared.field(job, "Reason") == "JobHeldUser"
     project.gpuq("release", "b").ok()
     assert slurm_shared.field(job, "Priority") != "0"
+    assert "is not held" in project.gpuq("release", "b").exits(11).stderr
     project.gpuq("nice", "b", "100").ok()
     assert slurm_shared.field(job, "Nice") == "100"
     for args in (("hold", "a"), ("release", "a"), ("nice", "a", "5"), ("top", "a")):
@@ -187,3 +192,33 @@ def test_as_an_ordinary_user(slurm_shared: Embedded) -> None:
         project.gpuq("wait", "a").exits(23)
     finally:
         shutil.rmtree(place)
+
+
+def test_a_dry_run_checks_and_changes_nothing(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a", "true")
+    job = project.submit("a", "--hold", "--mem", "100M")
+    before = slurm_shared.must("scontrol", "show", "job", str(job))
+    for args in (
+        ("cancel", "a"),
+        ("hold", "a"),
+        ("release", "a"),
+        ("top", "a"),
+        ("nice", "a", "50"),
+        ("set", "a", "--mem", "120M"),
+    ):
+        ran = project.gpuq(*args, "--dry-run", "--json").ok().json
+        assert ran["dry_run"] is True
+        assert [one["job_id"] for one in ran["changed"]] == [str(job)]
+        assert "dry run" in project.gpuq(*args, "--dry-run").ok().stdout
+    assert slurm_shared.must("scontrol", "show", "job", str(job)) == before
+    assert project.record("a").cancelled_by is None
+    assert project.gpuq("set", "a", "--mem", "999G", "--dry-run").code == 11
+
+
+def test_changes_in_json(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a", "true")
+    job = project.submit("a", "--hold")
+    ran = project.gpuq("cancel", "a", "999999", "--json")
+    assert ran.code == 6
+    assert [one["job_id"] for one in ran.json["changed"]] == [str(job)]
+    assert [(one["ref"], one["code"]) for one in ran.json["refused"]] == [("999999", 6)]

@@ -57,6 +57,7 @@ def test_slurmctld_is_dead(slurm: Embedded, project: Project) -> None:
     assert first(project)["id"] == "slurmctld"
 
 
+@pytest.mark.one_release
 def test_munge_is_dead(slurm: Embedded, project: Project) -> None:
     slurm.kill_daemons("munged")
     found = findings(project, 10)
@@ -114,6 +115,7 @@ def slurmd_gives_up(slurm: Embedded) -> None:
     until(lambda: "slurmd" not in daemons.find(slurm.layout).daemons, lambda: slurm.layout.log_dir, timeout=60)
 
 
+@pytest.mark.one_release
 def test_the_device_file_is_gone(slurm: Embedded, project: Project) -> None:
     if not slurm.layout.device.exists():
         pytest.skip("no device node of its own here")

@@ -55,6 +55,9 @@ def test_a_dead_controller(slurm: Embedded, project: Project) -> None:
     for args, process in zip(calls, processes, strict=True):
         ran = project.finish(process, *args).exits(4)
         assert "gpuq local up" in ran.stderr
+        if "--json" in args:
+            assert (ran.json["schema"], ran.json["code"]) == ("gpuq.error/1", 4)
+            continue
         # what is on disk is shown all the same
         assert ran.stdout == "" or (args[0] == "status" and "a attempt 1 (job 1): UNKNOWN" in ran.stdout)
     assert project.listing() == before
@@ -80,6 +83,7 @@ def test_a_controller_that_dies_before_sbatch_asks_it(slurm: Embedded, project: 
 
 
 @FAST
+@pytest.mark.one_release
 @pytest.mark.parametrize("key", [False, True])
 def test_a_controller_that_hangs_while_it_is_given_the_job(slurm: Embedded, project: Project, key: bool) -> None:
     project.run("a")
@@ -159,6 +163,7 @@ def test_a_controller_that_hangs_for_a_moment(slurm: Embedded, project: Project)
 
 
 @FAST
+@pytest.mark.one_release
 def test_wait_outlasts_a_restart(slurm: Embedded, project: Project) -> None:
     project.run("a", 'while [ ! -e "$GPUQ_RUN_DIR/go" ]; do sleep 0.1; done')
     job = project.submit("a")

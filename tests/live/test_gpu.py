@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from gpuq.adapters.embedded import daemons
 from gpuq.cli.context import build as build_context
-from gpuq.cli.main import cli
-from gpuq.core.gpu import GpuState, Reading
+from gpuq.cli.group import cli
+from gpuq.core.gpu.readings import GpuState, Reading
 from gpuq.usecases import gpu
 from gpuq.usecases.context import Context
 from tests.embedded import Embedded
@@ -93,6 +93,19 @@ def test_a_gpu_that_was_given_and_is_not_used_yet(slurm_shared: Embedded, projec
     assert (card["verdict"], card["processes"]) == ("free", [])
 
 
+@pytest.mark.one_release
+def test_too_little_memory_for_what_waits(slurm_shared: Embedded, project: Project, stage: Stage) -> None:
+    project.run("big")
+    for _ in range(2):
+        job = project.submit("big", "--hold")
+    (project.runs / "big/slurm/attempt1.out").write_text("START device=x\nSTEP step=1 vram=18.00GiB\n")
+    (note,) = shown(project, stage, CARD)["notes"]
+    assert note == (
+        f"job {job} (big) waits, and attempt 1 of it used 18G of the GPU's memory; 15.6G are there for jobs"
+    )
+    assert shown(project, stage, CARD.replace("free 16715939840", "free 24715939840"))["notes"] == []
+
+
 def test_a_mismatch_while_a_job_runs(slurm_shared: Embedded, project: Project, stage: Stage) -> None:
     project.run("old", "sleep 600")
     job = project.submit("old")
@@ -154,6 +167,8 @@ def test_a_job_whose_processes_were_killed_away_looks_dead(
     assert ran.exit_code == 0
     assert "looks dead" in ran.output
     assert f"scancel {number}" in ran.output
+    told = CliRunner().invoke(cli, ["why", "dead"])
+    assert f"dead looks dead: Slurm calls job {number} running" in told.output
     # one that runs on another host, one that has only begun, and a task of an array cannot be told from here
     assert gpu.looks_dead(ctx, msgspec.structs.replace(job, node="elsewhere"), gpu.look_at_host(ctx)) == ""
     assert gpu.looks_dead(ctx, msgspec.structs.replace(job, id=f"{number}_1")) == ""
@@ -192,6 +207,7 @@ def test_a_silent_job_with_an_idle_gpu_looks_dead(
     assert gpu.looks_stuck(ctx, job, idle) == ""
 
 
+@pytest.mark.one_release
 def test_a_dead_controller_is_told_and_nothing_is_concluded(slurm: Embedded, project: Project, stage: Stage) -> None:
     directory = project.run("train", "echo $$ >$GPUQ_RUN_DIR/pid\nsleep 600")
     job = project.submit("train")

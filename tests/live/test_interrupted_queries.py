@@ -13,7 +13,7 @@ from gpuq.adapters.embedded import daemons
 from tests.embedded import Embedded
 from tests.gpuq_cli import Project, Ran, until
 
-pytestmark = pytest.mark.slurm_options(extra=("MessageTimeout=2",))
+pytestmark = [pytest.mark.one_release, pytest.mark.slurm_options(extra=("MessageTimeout=2",))]
 
 QUESTIONS = (("queue", "--json"), ("status", "--json"), ("wait", "a", "--timeout", "0", "--json"))
 
@@ -46,7 +46,9 @@ def shows(answer: dict[str, object], job: int) -> bool:
 
 def failed(ran: Ran) -> None:
     """Nothing was shown, but for what the records tell: that is no news of the job."""
-    if ran.stdout:
+    if ran.stdout and ran.json["schema"] == "gpuq.error/1":
+        assert ran.json["code"] == ran.code
+    elif ran.stdout:
         ((attempt,),) = (run["attempts"] for run in ran.json["runs"])
         assert (attempt["state"], attempt["outcome"]) == ("UNKNOWN", None)
 

@@ -47,6 +47,7 @@ def test_up_twice_is_a_no_op(slurm: Embedded) -> None:
     assert before.jobs == local.JobCounts(0, 0)
 
 
+@pytest.mark.one_release
 def test_down_twice_is_a_no_op_and_leaves_nothing(slurm: Embedded) -> None:
     job = slurm.sbatch("setsid sleep 300 & sleep 300", "--gres=gpu:1")
     slurm.wait_state(job, "RUNNING")
@@ -68,6 +69,7 @@ def test_two_ups_at_once_start_one(slurm: Embedded) -> None:
     assert answers[0].daemons == answers[1].daemons
 
 
+@pytest.mark.one_release
 def test_two_side_by_side_do_not_touch_each_other(slurm: Embedded) -> None:
     other = Embedded(Path(tempfile.mkdtemp(prefix="gq", dir="/tmp")), Options())
     try:
@@ -189,6 +191,26 @@ def test_after_a_power_cut_the_running_job_runs_again_first(slurm: Embedded) -> 
     slurm.wait_state(first, "RUNNING")
     assert slurm.job_state(second) == "PENDING"
     assert slurm.field(first, "Restarts") == "1"
+
+
+def test_a_job_whose_script_a_power_cut_emptied_says_so_and_others_go_on(slurm: Embedded) -> None:
+    # What was seen after a power cut: the list of jobs was on the disk, both files of this job were there and empty.
+    # slurmctld of 26.05 ends itself when it is to start such a job.
+    lost = slurm.sbatch("echo ran", "--hold", "--output=lost.out")
+    kept = slurm.sbatch("echo ran; test -n $HOME", "--hold", "--output=kept.out")
+    slurm.down()
+    emptied = list(slurm.layout.state_dir.glob(f"hash.*/job.{lost}/*"))
+    assert {path.name for path in emptied} == {"script", "environment"}
+    for path in emptied:
+        path.write_bytes(b"")
+    slurm.up()
+    slurm.must("scontrol", "release", f"{lost},{kept}")
+    slurm.wait_state(lost, "FAILED")
+    slurm.wait_state(kept, "COMPLETED")
+    assert (slurm.dir / "lost.out").read_text() == (
+        "gpuq: Slurm lost the script of this job when the power went, before it was on the disk. Submit it again.\n"
+    )
+    assert (slurm.dir / "kept.out").read_text() == "ran\n"
 
 
 def test_an_orphan_is_ended_before_its_job_runs_again(slurm: Embedded) -> None:

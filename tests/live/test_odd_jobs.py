@@ -79,6 +79,23 @@ def test_an_array_has_ended_well_when_all_tasks_have(slurm_shared: Embedded, pro
     assert outcomes == {1: 0, 2: 20}
 
 
+def test_gpus_are_counted_however_they_were_asked_for(slurm_shared: Embedded, project: Project) -> None:
+    wanted = {
+        slurm_shared.sbatch("true", "--hold", *options, *SMALL): count
+        for options, count in (
+            (("--gres=gpu:1",), 1),
+            (("--gpus=1",), 1),
+            (("--gpus-per-node=1",), 1),
+            (("--gpus-per-task=1", "--ntasks=1"), 1),
+            (("--gpus=1", "--array=1-2"), 1),
+            ((), 0),
+        )
+    }
+    shown = rows(project)
+    assert {row["job_id"]: row["gpus"] for row in shown.values()} == wanted
+    slurm_shared.must("scancel", *map(str, wanted))
+
+
 def test_a_held_array_is_released_and_held_as_a_whole(slurm_shared: Embedded, project: Project) -> None:
     project.run("long", "sleep 600")
     slurm_shared.wait_state(project.submit("long"), "RUNNING")
@@ -142,7 +159,7 @@ def test_a_requeued_job(slurm_shared: Embedded, project: Project) -> None:
     row = rows(project)[str(job)]
     assert (row["state"], row["position"], row["stuck"]) == ("PENDING", 1, False)
     until(lambda: rows(project)[str(job)]["reason"] == "BeginTime", lambda: rows(project))
-    assert "a requeued job waits two minutes" in project.gpuq("queue").ok().stdout
+    assert "requeued; from " in project.gpuq("queue").ok().stdout
     project.gpuq("cancel", str(job)).ok()
     ran = project.finish(waiter).exits(23)
     assert ran.json["results"][0]["outcome"] == "CANCELLED"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def test_exit_codes_and_signals(slurm_shared: Embedded, project: Project) -> Non
     code, kill, inner, fine = (project.ended(tag) for tag in ("code", "kill", "inner", "fine"))
     assert (code.outcome, code.exit_code, code.notes) == ("FAILED", 3, ("exit code 3",))
     assert (kill.outcome, kill.signal) == ("FAILED", 9)
-    assert kill.notes == ("killed by signal 9",)
+    assert kill.notes[0] == "killed by signal 9"
     assert (inner.outcome, inner.exit_code) == ("FAILED", 143)
     assert "killed by signal 15" in inner.notes[0]
     assert fine.outcome == "SUCCEEDED"
@@ -71,6 +72,18 @@ def test_promised_results(slurm_shared: Embedded, project: Project) -> None:
     assert "score 0.25" in project.gpuq("wait", "a").ok().stdout
 
 
+@pytest.mark.one_release
+def test_a_success_that_ends_in_an_error_says_so(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a", """python3 -c 'raise ValueError("no data")' 2>&1 | tee copy.txt""")
+    project.submit("a", "--cpu-only")
+    ended = project.ended("a")
+    assert ended.outcome == "SUCCEEDED"
+    (note,) = ended.notes
+    assert note == "it ended with exit code 0, but its log ends in an error: ValueError: no data (gpuq why a)"
+    assert note in project.gpuq("wait", "a").ok().stdout
+    assert note in project.gpuq("status", "a").ok().stdout
+
+
 @pytest.mark.skipif(not CAN_CONFINE, reason="memory is enforced through cgroups, by root")
 def test_out_of_memory(slurm_shared: Embedded, project: Project) -> None:
     if not slurm_shared.status().confinement.on:
@@ -83,6 +96,7 @@ def test_out_of_memory(slurm_shared: Embedded, project: Project) -> None:
     project.gpuq("wait", "a").exits(21)
 
 
+@pytest.mark.one_release
 def test_time_limit(slurm_shared: Embedded, project: Project) -> None:
     project.run("a", "sleep 600")
     job = project.submit("a", "--time", "1")
@@ -144,6 +158,25 @@ def test_what_slurm_forgot_is_read_from_its_file(slurm: Embedded, project: Proje
     assert first
     assert second
     assert (first.outcome, second.outcome) == ("LOST", "SUCCEEDED")
+
+
+def test_an_array_that_slurm_forgot_is_read_from_its_file(slurm: Embedded, project: Project) -> None:
+    """Waited for while slurmctld loses all it knew: tasks by themselves, and the array as the worst of them."""
+    array = slurm.sbatch("[ $SLURM_ARRAY_TASK_ID != 2 ]", "--array=1-3", "--mem=100", "--output=/dev/null", "--hold")
+    refs = {str(array): 20, f"{array}_1": 0, f"{array}_2": 20}
+    waiting = {ref: project.start("wait", ref, "--json") for ref in refs}
+    for process in waiting.values():  # it has seen the array
+        assert process.stderr
+        assert "held" in process.stderr.readline()
+        process.send_signal(signal.SIGSTOP)
+    slurm.must("scontrol", "release", str(array))
+    until(lambda: slurm.jobcomp.read_text().count(f"ArrayJobId={array} ") == 3, slurm.jobcomp.read_text)
+    wipe(slurm)
+    for process in waiting.values():
+        process.send_signal(signal.SIGCONT)
+    for ref, process in waiting.items():
+        (result,) = project.finish(process, "wait", ref).exits(refs[ref]).json["results"]
+        assert result["outcome"] == ("FAILED" if refs[ref] else "SUCCEEDED"), ref
 
 
 def test_another_controllers_ignorance_is_no_loss(slurm_shared: Embedded, slurm: Embedded, project: Project) -> None:

@@ -15,6 +15,7 @@ from tests.gpuq_cli import Project, foreign_job
 ROW = {
     "position", "job_id", "id", "tag", "attempt", "user", "state", "reason", "reason_words", "stuck", "dependency",
     "dependency_words", "elapsed", "time_limit", "memory", "cpus", "gpus", "partition", "submit", "start", "project",
+    "edited",
 }  # fmt: skip
 
 

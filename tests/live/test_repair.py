@@ -219,3 +219,14 @@ def test_a_lost_index_loses_no_outcome(slurm_shared: Embedded, project: Project)
     ended = project.record("a").ended
     assert ended
     assert ended.outcome == "SUCCEEDED"
+
+
+def test_an_index_that_a_power_cut_emptied_hides_no_end(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a", "exit 3")
+    job = project.submit("a", "--hold")
+    for entry in (project.runs / ".gpuq" / "open").iterdir():
+        entry.write_text("")
+    slurm_shared.must("scontrol", "release", str(job))
+    slurm_shared.wait_state(job, "FAILED")
+    (run,) = project.gpuq("status", "--json").ok().json["runs"]
+    assert run["attempts"][0]["outcome"] == "FAILED"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from tests.embedded import Embedded
 from tests.gpuq_cli import Project, foreign_job
 
@@ -29,7 +31,10 @@ def test_any_returns_with_the_first(slurm_shared: Embedded, project: Project) ->
     project.run("short")
     project.submit("long", "--hold")
     project.submit("short")
+    ran = project.gpuq("wait", "long", "short", "--timeout", "2").exits(27)
+    assert ran.stderr.count("has ended: SUCCEEDED") == 1
     ran = project.gpuq("wait", "long", "short", "--any", "--timeout", "60", "--json").ok()
+    assert "has ended" not in ran.stderr, "the answer says it"
     assert [one["outcome"] for one in ran.json["results"]] == [None, "SUCCEEDED"]
 
 
@@ -42,6 +47,7 @@ def test_the_time_is_over(slurm_shared: Embedded, project: Project) -> None:
     ran = project.gpuq("wait", "a", "--any", "--timeout", "0").exits(27)
 
 
+@pytest.mark.one_release
 def test_a_job_that_stays_held_is_not_waited_for_for_ever(slurm_shared: Embedded, project: Project) -> None:
     project.run("a")
     project.run("b")
@@ -55,6 +61,28 @@ def test_a_job_that_stays_held_is_not_waited_for_for_ever(slurm_shared: Embedded
     process = project.start("wait", "a", "b", "--any", "--json")
     project.gpuq("cancel", "a").ok()
     assert project.finish(process).json["results"][0]["outcome"] == "CANCELLED"
+
+
+@pytest.mark.one_release
+def test_a_job_behind_a_held_one_is_not_waited_for_for_ever(slurm_shared: Embedded, project: Project) -> None:
+    for tag in ("root", "middle", "leaf"):
+        project.run(tag)
+    root = project.submit("root", "--hold")
+    project.submit("middle", "--after", "root")
+    project.submit("leaf", "--after", "middle")
+    ran = project.gpuq("wait", "leaf").exits(27)
+    assert f"job {root} (root), which that comes down to, is held; gpuq why {root}" in ran.stdout
+
+
+def test_the_name_of_somebody_elses_job_cannot_write_to_the_terminal(slurm_shared: Embedded, project: Project) -> None:
+    job = foreign_job(slurm_shared, "--hold", "--job-name=evil\x1b[2J\nname")
+    ran = project.gpuq("cancel", str(job)).exits(11)
+    assert "evil�[2J�name" in ran.stderr
+    waited = project.gpuq("wait", str(job), "--timeout", "0").exits(27)
+    assert "evil�[2J�name" in waited.stdout
+    logged = project.gpuq("log", str(job)).exits(6)
+    assert "\x1b" not in ran.stderr + waited.stdout + waited.stderr + logged.stderr
+    slurm_shared.must("scancel", str(job))
 
 
 def test_a_job_that_can_never_start_is_not_waited_for(slurm_shared: Embedded, project: Project) -> None:
@@ -101,5 +129,6 @@ def test_ctrl_c(slurm_shared: Embedded, project: Project) -> None:
     process.send_signal(signal.SIGINT)
     ran = project.finish(process)
     assert ran.code == 130
+    assert "gpuq: interrupted; the job goes on: gpuq wait a" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert slurm_shared.must("squeue", "-h", "-o", "%T").strip() == "PENDING"

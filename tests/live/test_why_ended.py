@@ -75,7 +75,7 @@ def test_out_of_memory(slurm_shared: Embedded, project: Project) -> None:
     assert (answer["id"], answer["confidence"]) == ("host_oom", "certain")
     assert "60M" in answer["headline"]
     assert any("kill event" in line for line in answer["evidence"]), answer
-    assert answer["advice"][0] == "gpuq resubmit a --mem 90M"
+    assert answer["advice"][0] == "gpuq resubmit a --mem 128M"
 
 
 def test_cancelled_by_whom(slurm_shared: Embedded, project: Project) -> None:

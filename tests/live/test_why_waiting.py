@@ -13,11 +13,11 @@ from gpuq.adapters.ledger import Ledger
 from gpuq.adapters.machine import caller
 from gpuq.adapters.slurm.client import SlurmCommands
 from gpuq.adapters.slurm.locate import locate
-from gpuq.core.triage import Answer
+from gpuq.core.triage.diagnosis import Answer
 from gpuq.errors import NotFound
 from gpuq.usecases.context import Context
 from gpuq.usecases.refs import Target, resolve
-from gpuq.usecases.why_waiting import why_waiting
+from gpuq.usecases.why.waiting import why_waiting
 from tests.embedded import Embedded
 from tests.gpuq_cli import Project, until
 
@@ -176,7 +176,9 @@ def test_a_requeued_job_waits_two_minutes(slurm_shared: Embedded, project: Proje
     assert answer.id == "begin-time"
     assert "a requeued job wait two minutes" in answer.headline
     slurm_shared.wait_state(job, "PENDING")
-    slurm_shared.must(*answer.advice[0].split(": ", 1)[1].split())
+    advised = answer.advice[0].split(": ", 1)[1].split()
+    assert advised == ["gpuq", "release", "a"]
+    project.gpuq(*advised[1:]).ok()
     slurm_shared.wait_state(job, "RUNNING")
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuq.core.conf import Confinement
+from gpuq.core.host.spec import Confinement
 
 ROOT = Path("/sys/fs/cgroup")
 

@@ -17,7 +17,7 @@ import msgspec
 
 from gpuq.adapters import proc
 from gpuq.adapters.embedded.layout import Layout
-from gpuq.core.conf import CpuLayout
+from gpuq.core.host.spec import CpuLayout
 from gpuq.errors import HostError
 
 SYSTEM_DIRS = "/usr/local/sbin:/usr/sbin:/sbin"

@@ -46,6 +46,8 @@ class Layout:
         self.conf = conf_path(self.dir)
         self.gres_conf = self.dir / "gres.conf"
         self.cgroup_conf = self.dir / "cgroup.conf"
+        self.job_submit = self.dir / "job_submit.lua"
+        self.epilog = self.dir / "epilog.sh"
         self.state_file = self.dir / STATE_FILE
         self.lock = self.dir / "lock"
         self.unfinished = self.dir / "unfinished"  # there while `up` or `down` works, and after one was killed

@@ -11,12 +11,18 @@ from pathlib import Path
 
 import msgspec
 
-from gpuq.adapters import files
+from gpuq.adapters import files, proc
 from gpuq.adapters.embedded import cgroups, daemons, host, state
 from gpuq.adapters.embedded.control import READY, Controller, names
 from gpuq.adapters.embedded.layout import Layout
 from gpuq.adapters.embedded.state import LocalState
-from gpuq.core import conf
+from gpuq.core.host import epilog as conf_epilog
+from gpuq.core.host import gres_conf as conf_gres
+from gpuq.core.host import job_submit_lua as conf_lua
+from gpuq.core.host import partitions as conf_partitions
+from gpuq.core.host import slurm_conf as conf
+from gpuq.core.host import state as conf_state
+from gpuq.core.host.spec import WEEK, Confinement, Gpu, HostSpec, memory_with_margin
 from gpuq.errors import HostError
 
 READY_PATIENCE = 30.0
@@ -37,7 +43,7 @@ def start(layout: Layout, programs: host.Programs, saved: LocalState, say: Say) 
     gpu = host.gpu(layout, simulate=saved.options.simulate_gpu)
     confinement, missing = cgroups.survey(swap=host.has_swap(), devices=gpu.isolated)
     if saved.options.confine is False:
-        confinement, missing = conf.Confinement(), ["switched off by --no-confine"]
+        confinement, missing = Confinement(), ["switched off by --no-confine"]
     saved.gpu_real, saved.gpu_file = gpu.real, str(gpu.file)
     avoid: set[int] = set()
     _stop_survivors(layout)
@@ -59,7 +65,7 @@ def start(layout: Layout, programs: host.Programs, saved: LocalState, say: Say) 
                 avoid |= {saved.slurmctld_port, saved.slurmd_port}
             elif failure.daemon == "slurmd" and confinement.any and "cgroup" in failure.line.lower():
                 say(f"slurmd cannot use cgroups here ({failure.line}); starting without confinement")
-                confinement, missing = conf.Confinement(), [f"cgroups do not work here: {failure.line}"]
+                confinement, missing = Confinement(), [f"cgroups do not work here: {failure.line}"]
             else:
                 attempt = START_ATTEMPTS
             if attempt == START_ATTEMPTS:
@@ -73,13 +79,15 @@ def start(layout: Layout, programs: host.Programs, saved: LocalState, say: Say) 
             raise
 
 
-def _start_once(layout: Layout, programs: host.Programs, saved: LocalState, spec: conf.HostSpec, say: Say) -> None:
+def _start_once(layout: Layout, programs: host.Programs, saved: LocalState, spec: HostSpec, say: Say) -> None:
     """One attempt. Raises DaemonFailed or HostError with the daemons possibly still running."""
     alive = daemons.step_jobs(daemons.find(layout), layout, saved.node)
     if alive is not None:
         _bury(layout, saved.node, alive)
     daemons.sweep_files(layout, alive=alive)
     recovering = any(layout.state_dir.glob("job_state*"))
+    if recovering:
+        proc.run(["sh", "-c", conf_state.mend(layout.state_dir)], timeout=60)
     # Nothing may start before the jobs without a process are found, or a job just launched looks like one.
     _write_conf(layout, spec, partitions_up=not recovering)
     started = time.monotonic()
@@ -118,7 +126,7 @@ def _start_once(layout: Layout, programs: host.Programs, saved: LocalState, spec
         _write_conf(layout, spec, partitions_up=True)
 
 
-def _start_slurmctld(layout: Layout, programs: host.Programs, spec: conf.HostSpec) -> None:
+def _start_slurmctld(layout: Layout, programs: host.Programs, spec: HostSpec) -> None:
     daemons.start_slurm("slurmctld", [programs.slurmctld, "-f", str(layout.conf)], layout, spec.slurmctld_port)
 
 
@@ -199,14 +207,12 @@ def _give_up(layout: Layout, node: str) -> None:
         layout.conf.unlink(missing_ok=True)
 
 
-def _spec(
-    layout: Layout, saved: LocalState, seen: host.Hardware, gpu: host.Gpu, confinement: conf.Confinement
-) -> conf.HostSpec:
+def _spec(layout: Layout, saved: LocalState, seen: host.Hardware, gpu: host.Gpu, confinement: Confinement) -> HostSpec:
     options = saved.options
     cpus = seen.cpus if options.cpus in (None, seen.cpus.cpus) else seen.cpus.limited(options.cpus or 1)
-    memory = options.memory or conf.memory_with_margin(seen.memory)
+    memory = options.memory or memory_with_margin(seen.memory)
     user = _user_name()
-    return conf.HostSpec(
+    return HostSpec(
         version=seen.version,
         cluster=saved.node,
         node=saved.node,
@@ -214,14 +220,14 @@ def _spec(
         address="127.0.0.1",
         cpus=cpus,
         real_memory=memory,
-        gpu_file=gpu.file,
-        partitions=(
-            conf.Partition(
-                "gpu",
-                default=True,
-                max_time=options.max_time or "7-00:00:00",
-                default_time=options.default_time,
-            ),
+        gpus=(Gpu(gpu.file),),
+        partitions=conf_partitions.partitions(
+            cpus,
+            memory,
+            max_time=options.max_time or WEEK,
+            default_time=options.default_time,
+            grace=options.grace or conf_partitions.GRACE,
+            version=seen.version,
         ),
         slurm_user=user,
         slurmd_user=user,
@@ -234,7 +240,8 @@ def _spec(
         run_dir=layout.run_dir,
         jobcomp_log=layout.jobcomp,
         confinement=confinement,
-        epilog=_true_program(),
+        epilog=_epilog(layout, gpu),
+        gate=options.gate is not False,
         mail_program=_true_program(),
         ipv6=host.has_ipv6(),
         kill_wait=options.kill_wait or state.DEFAULT_KILL_WAIT,
@@ -244,11 +251,19 @@ def _spec(
     )
 
 
-def _write_conf(layout: Layout, spec: conf.HostSpec, *, partitions_up: bool) -> None:
+def _write_conf(layout: Layout, spec: HostSpec, *, partitions_up: bool) -> None:
     shown = tuple(msgspec.structs.replace(part, up=partitions_up) for part in spec.partitions)
-    files.write_atomic(layout.gres_conf, conf.gres_conf(spec))
-    files.write_atomic(layout.cgroup_conf, conf.cgroup_conf(spec))
+    files.write_atomic(layout.gres_conf, conf_gres.gres_conf(spec))
+    files.write_atomic(layout.cgroup_conf, conf_gres.cgroup_conf(spec))
+    files.write_atomic(layout.job_submit, conf_lua.job_submit(spec))
     files.write_atomic(layout.conf, conf.slurm_conf(msgspec.structs.replace(spec, partitions=shown)))
+
+
+def _epilog(layout: Layout, gpu: host.Gpu) -> Path:
+    """Write the epilog. Where nothing in this directory may be executed, one that does nothing still closes the idle gap."""
+    devices = (gpu.file,) if gpu.isolated else ()
+    files.write_atomic(layout.epilog, conf_epilog.epilog(devices, layout.log_dir / "epilog.log"), mode=0o755)
+    return layout.epilog if os.access(layout.epilog, os.X_OK) else _true_program()
 
 
 def _user_name() -> str:

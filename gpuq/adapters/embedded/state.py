@@ -26,7 +26,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What a person may choose. None: gpuq's default. `memory` is in MiB, `kill_wait` in seconds.
 
     `max_time` and `default_time` are Slurm time strings. `cpus` and `memory` above what the host has are
-    allowed (Slurm is told to believe them; cores are not bound then). `extra` lines go to the end of slurm.conf.
+    allowed (Slurm is told to believe them; cores are not bound then). `grace`: seconds that a job in `bg` gets to save.
+    gate: job_submit.lua refuses what asks for anything but one GPU in a GPU partition. `extra` lines go to the end of
+    slurm.conf.
     """
 
     max_time: str | None = None
@@ -36,6 +38,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     kill_wait: int | None = None
     simulate_gpu: bool | None = None
     confine: bool | None = None
+    gate: bool | None = None
+    grace: int | None = None
     extra: tuple[str, ...] | None = None
 
     def over(self, older: Options) -> Options:
@@ -58,6 +62,8 @@ class LocalState(msgspec.Struct, kw_only=True):
     confined: bool = False
     missing: tuple[str, ...] = ()
     slurm_version: str = ""
+    watch: bool = False
+    """`up` also starts a watcher."""
 
 
 def node_name(directory: Path) -> str:

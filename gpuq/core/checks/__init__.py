@@ -1,0 +1,1 @@
+"""What `gpuq doctor` looks at, and what it says: one check a row."""

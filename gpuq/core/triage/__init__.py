@@ -1,0 +1,1 @@
+"""Why an attempt ended as it did: rules over evidence."""

@@ -1,0 +1,1 @@
+"""`gpuq why`: of a job that waits, runs, or has ended."""
