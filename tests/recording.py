@@ -173,7 +173,7 @@ class _Noted:
     def __init__(self, recorder: Recorder, scene: str, argv: tuple[str, ...], running: proc.Running) -> None:
         self._recorder, self._scene, self._argv, self._running = recorder, scene, argv, running
 
-    def result(self, each: Callable[[str], None] | None = None) -> proc.Result:
+    def result(self, each: Callable[[str], None] | None = None, *, slow: object = None) -> proc.Result:
         result = self._running.result()
         self._recorder.note(self._scene, self._argv, result)
         return _handed(result._replace(argv=self._argv), each)
@@ -222,7 +222,7 @@ class _Answer:
     def __init__(self, result: proc.Result) -> None:
         self._result = result
 
-    def result(self, each: Callable[[str], None] | None = None) -> proc.Result:
+    def result(self, each: Callable[[str], None] | None = None, *, slow: object = None) -> proc.Result:
         return _handed(self._result, each)
 
     def drop(self) -> None:
