@@ -98,13 +98,14 @@ def logs(facts: HostFacts, roots: Roots) -> dict[str, Log]:
 def _planned_conf(directory: Path) -> Path:
     """Where the project's configuration for this host lies: a tree that mirrors the root (gpuq host plan), or its files."""
     inside = directory / "etc/slurm"
-    return inside if inside.is_dir() else directory
+    return inside if os.path.isdir(inside) else directory  # noqa: PTH112 - Path.is_dir raises where one may not look
 
 
 def _planned(directory: Path | None) -> dict[str, str]:
-    if directory is None or not directory.is_dir():
-        return {}
-    found = {path.name: text(path).text for path in _planned_conf(directory).glob("*.conf")}
+    found: dict[str, str | None] = {}
+    if directory is not None:
+        with contextlib.suppress(OSError):
+            found = {path.name: text(path).text for path in _planned_conf(directory).glob("*.conf")}
     return {name: content for name, content in found.items() if content is not None}
 
 

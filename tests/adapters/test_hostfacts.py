@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuq.adapters import hostfacts
 from gpuq.adapters.hostfacts import from_files, logs, machine
 from gpuq.adapters.hostfiles import Roots, file_fact, gpu, read_log, updates
 from gpuq.core.checks.check import Verdict
@@ -179,3 +180,20 @@ def test_a_tree_of_a_host_with_a_kernel_without_the_module(roots: Roots) -> None
     values = {name: getattr(facts, name) for name in type(facts).__struct_fields__}
     first = examine(type(facts)(**{**values, "gpu": gpu(roots, "6.12"), "kernel": "6.12", "munge_error": ""}))[0]
     assert (first.id, first.verdict) == ("gpu-module", Verdict.FAILURE)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not look")
+def test_a_project_in_which_one_may_not_look_has_no_plan(tmp_path: Path) -> None:
+    place = tmp_path / "closed" / "ops"
+    (place / "etc/slurm").mkdir(parents=True)
+    (place / "etc/slurm/slurm.conf").write_text("ClusterName=x\n")
+    assert hostfacts._planned(place) == {"slurm.conf": "ClusterName=x\n"}
+    place.parent.chmod(0o700)
+    child = os.fork()
+    if not child:
+        try:
+            os.setuid(65534)
+            os._exit(0 if hostfacts._planned(place) == {} else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
