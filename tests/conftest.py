@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,24 @@ def _options(request: pytest.FixtureRequest) -> Options:
     for marker in reversed(list(request.node.iter_markers("slurm_options"))):
         chosen.update(marker.kwargs)
     return Options(**chosen)
+
+
+@pytest.fixture
+def unprivileged() -> Callable[[], AbstractContextManager[None]]:
+    """A block in which root is nobody, who may not look into root's files; for everybody else it changes nothing."""
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        if os.geteuid() != 0:
+            yield
+            return
+        os.setresuid(65534, 65534, 0)  # the real one too: access(2) asks for that
+        try:
+            yield
+        finally:
+            os.setresuid(0, 0, 0)
+
+    return block
 
 
 @pytest.fixture
