@@ -16,6 +16,10 @@ from gpuq.core.gpu.owner import Seen, Witness, read_cgroup, read_environ
 PROC = Path("/proc")
 
 
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD among the flags of proc_pid_stat(5) (include/linux/sched.h)."""
+
+
 def processes(proc_root: Path = PROC) -> list[Seen]:
     """Every process that can be seen."""
     boot = boot_time(proc_root)
@@ -44,12 +48,16 @@ def _look(proc_root: Path, pid: int, boot: datetime.datetime | None) -> Seen | N
     fields = stat[stat.rfind(b")") + 1 :].split()
     if len(fields) < 20 or fields[0] in {b"Z", b"X"}:
         return None
+    if int(fields[6]) & _KERNEL_THREAD:
+        return None  # root's by its uid, and its environment cannot be read: it must not pass for a hidden one of a job
     uid = re.search(rb"^Uid:\s+(\d+)", _read(place / "status") or b"", re.MULTILINE)
     if uid is None:
         return None
     words = (_read(place / "cmdline") or b"").rstrip(b"\0")
     title = os.fsdecode(words.replace(b"\0", b" ")).strip()
     raw = _read(place / "environ")
+    if raw is None and _has_ended(place):
+        return None  # while it was looked at
     cgroup = read_cgroup(os.fsdecode(_read(place / "cgroup") or b""))
     environ = None if raw is None else read_environ(raw)
     step = name.startswith(b"slurmstepd")
@@ -78,6 +86,11 @@ def _look(proc_root: Path, pid: int, boot: datetime.datetime | None) -> Seen | N
         step_daemon=step and "infinity" not in title.split(),
         environ_read=raw is not None,
     )
+
+
+def _has_ended(place: Path) -> bool:
+    stat = _read(place / "stat")
+    return stat is None or stat[stat.rfind(b")") + 1 :].split()[:1] in ([b"Z"], [b"X"])
 
 
 def _started(boot: datetime.datetime | None, ticks: bytes) -> datetime.datetime | None:

@@ -142,3 +142,13 @@ def test_a_kernel_log_that_may_not_be_read_is_not_an_empty_one(tmp_path: Path, m
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="may not read the kernel log")
 def test_the_real_kernel_log_is_read_to_its_end() -> None:
     assert kernellog.lines(boot=None, dmesg=False) is not None or os.geteuid() != 0
+
+
+@pytest.mark.parametrize(("flags", "seen"), [(0x04208060, False), (0x00400100, True)])
+def test_a_kernel_thread_is_no_process_of_anybody(tmp_path: Path, flags: int, seen: bool) -> None:
+    """Its environment cannot be read, and it is root's: a job of root would never look dead while one is young."""
+    place = tmp_path / "77"
+    place.mkdir()
+    (place / "stat").write_text(f"77 (kworker/0:1-events) I 2 0 0 0 -1 {flags} " + "0 " * 12 + "500 " + "0 " * 30)
+    (place / "status").write_text("Name:\tkworker/0:1\nUid:\t0\t0\t0\t0\n")
+    assert bool(jobproc.processes(tmp_path)) is seen
