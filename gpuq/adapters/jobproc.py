@@ -19,6 +19,9 @@ PROC = Path("/proc")
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD among the flags of proc_pid_stat(5) (include/linux/sched.h)."""
 
+_EXITING = 0x00000004
+"""PF_EXITING, from the same place: its memory, and with it its environment, is being given back."""
+
 
 def processes(proc_root: Path = PROC) -> list[Seen]:
     """Every process that can be seen."""
@@ -56,8 +59,9 @@ def _look(proc_root: Path, pid: int, boot: datetime.datetime | None) -> Seen | N
     words = (_read(place / "cmdline") or b"").rstrip(b"\0")
     title = os.fsdecode(words.replace(b"\0", b" ")).strip()
     raw = _read(place / "environ")
-    if raw is None and _has_ended(place):
-        return None  # while it was looked at
+    left = _flags(place) if raw is None else 0
+    if left is None:
+        return None  # it ended while it was looked at
     cgroup = read_cgroup(os.fsdecode(_read(place / "cgroup") or b""))
     environ = None if raw is None else read_environ(raw)
     step = name.startswith(b"slurmstepd")
@@ -84,13 +88,16 @@ def _look(proc_root: Path, pid: int, boot: datetime.datetime | None) -> Seen | N
         sluid=cgroup.sluid if cgroup is not None else "",
         # `slurmstepd infinity` keeps the cgroup of the node alive and looks after no job
         step_daemon=step and "infinity" not in title.split(),
-        environ_read=raw is not None,
+        # one that is exiting hides nothing: what can be known of it is its cgroup
+        environ_read=raw is not None or bool(left & _EXITING),
     )
 
 
-def _has_ended(place: Path) -> bool:
+def _flags(place: Path) -> int | None:
+    """The flags of a process now; None: it has ended."""
     stat = _read(place / "stat")
-    return stat is None or stat[stat.rfind(b")") + 1 :].split()[:1] in ([b"Z"], [b"X"])
+    fields = [] if stat is None else stat[stat.rfind(b")") + 1 :].split()
+    return int(fields[6]) if len(fields) > 6 and fields[0] not in {b"Z", b"X"} else None
 
 
 def _started(boot: datetime.datetime | None, ticks: bytes) -> datetime.datetime | None:

@@ -12,45 +12,15 @@ from gpuq.adapters import gpu as nvml
 from gpuq.adapters import jobproc, kernellog
 from gpuq.adapters.embedded import state
 from gpuq.adapters.embedded.layout import Layout
-from gpuq.adapters.slurm import thishost
-from gpuq.adapters.slurm.locate import locate
 from gpuq.core.gpu import xid
-from gpuq.core.gpu.owner import Kind, Knowledge, Life, Owner, Seen, life_of, owner_of, with_listpids
+from gpuq.core.gpu.owner import Kind, Knowledge, Owner, Seen, owner_of
 from gpuq.core.gpu.readings import GpuProcess, GpuState, Reading, Trouble, judge, trouble_advice, trouble_words
 from gpuq.core.gpu.xid import KernelLine, Xid
 from gpuq.core.job import Job, Phase
-from gpuq.core.units import format_duration
 from gpuq.errors import GpuqError
+from gpuq.usecases.alive import HOST, Host, Roots, look_at_host, looks_dead, looks_stuck
 from gpuq.usecases.context import Context
 from gpuq.usecases.inside import vram
-from gpuq.usecases.refs import record_of
-
-GRACE = 60
-"""Seconds. Slurm calls a job running before its first process is there: prolog, launch."""
-
-SILENCE = 1800
-"""Seconds without a word in the log, after which an idle GPU is worth telling."""
-
-
-class Roots(msgspec.Struct, frozen=True):
-    """Where the host is looked at."""
-
-    proc: Path = jobproc.PROC
-    dev: Path = Path("/dev")
-    kmsg: Path = kernellog.KMSG
-    dmesg: bool = True
-
-
-HOST = Roots()
-
-
-class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """The process table, and which nodes of this Slurm this host is."""
-
-    processes: list[Seen]
-    all_visible: bool
-    nodes: frozenset[str] | None
-    """None: Slurm does not answer."""
 
 
 class ProcessRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,74 +95,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     errors: list[Xid] | None
     """None: the kernel log may not be read."""
     notes: list[str]
-
-
-def look_at_host(ctx: Context, roots: Roots = HOST) -> Host:
-    """The process table now."""
-    location = locate(ctx.environment)
-    table = jobproc.processes(roots.proc)
-    if any(one.sluid and one.job is None for one in table):
-        table = with_listpids(table, thishost.listpids(location, ctx.environment))
-    return Host(
-        processes=table,
-        all_visible=jobproc.all_visible(roots.proc),
-        nodes=thishost.nodes(location, ctx.environment, ctx.caller.host),
-    )
-
-
-def looks_dead(ctx: Context, job: Job, host: Host | None = None, *, roots: Roots = HOST) -> str:
-    """Why a job that Slurm calls running looks dead: not one process of it is left on this host.
-
-    Empty: it lives, it has only begun, or that cannot be told from here (another host's, hidden processes). host: what
-    was seen already. Before a job is called dead Slurm and the host are asked again, so that none that ended meanwhile is.
-    Raises what Slurm raises.
-    """
-    if not _could_be_dead(job, host) or (host is not None and _life(job, host) is not Life.DEAD):
-        return ""
-    now = ctx.slurm.job(job.number)
-    if now is None or now.start != job.start or not _could_be_dead(now, host):
-        return ""
-    again = look_at_host(ctx, roots)
-    if not _could_be_dead(now, again) or again.nodes is None or _life(now, again) is not Life.DEAD:
-        return ""
-    last = ctx.slurm.job(job.number)
-    if last is None or last.state != "RUNNING" or last.start != job.start:
-        return ""
-    return (
-        f"looks dead: Slurm calls job {job.id} running (for {format_duration(job.elapsed)}), but no process of it is "
-        "left on this host"
-    )
-
-
-def _could_be_dead(job: Job, host: Host | None) -> bool:
-    # a task of an array has a number of its own, which the queue does not show
-    plain = job.state == "RUNNING" and job.whole and job.elapsed >= GRACE
-    return plain and (host is None or (host.nodes is not None and job.node in host.nodes))
-
-
-def _life(job: Job, host: Host) -> Life:
-    return life_of(job, host.processes, all_visible=host.all_visible)
-
-
-def looks_stuck(ctx: Context, job: Job, reading: Reading, *, silence: float | None = None) -> str:
-    """Why a running job may hang: nothing in its log for `silence` (SILENCE) seconds, and its GPU does nothing. Empty: it
-    may not."""
-    silence = SILENCE if silence is None else silence
-    if job.state != "RUNNING" or not job.has_gpu or job.elapsed < silence or len(reading.gpus) != 1:
-        return ""
-    if reading.gpus[0].utilization != 0:
-        return ""
-    record = record_of(ctx, job)
-    if record is None or not record.log:
-        return ""
-    try:
-        written = Path(record.log).stat().st_mtime
-    except OSError:
-        return ""
-    silent = ctx.clock.now().timestamp() - written
-    if silent < silence:
-        return ""
-    return f"looks dead: job {job.id} has written nothing for {format_duration(silent)}, and the GPU is at 0 %"
 
 
 def report(ctx: Context, roots: Roots = HOST) -> Report:

@@ -152,3 +152,16 @@ def test_a_kernel_thread_is_no_process_of_anybody(tmp_path: Path, flags: int, se
     (place / "stat").write_text(f"77 (kworker/0:1-events) I 2 0 0 0 -1 {flags} " + "0 " * 12 + "500 " + "0 " * 30)
     (place / "status").write_text("Name:\tkworker/0:1\nUid:\t0\t0\t0\t0\n")
     assert bool(jobproc.processes(tmp_path)) is seen
+
+
+@pytest.mark.parametrize(("flags", "hidden"), [(0x0040010C, False), (0x00400108, True)])
+def test_what_is_exiting_hides_nothing(tmp_path: Path, flags: int, hidden: bool) -> None:
+    """Its memory is given back already, and no zombie yet: each command of a user who may look is so for a moment."""
+    place = tmp_path / "78"
+    place.mkdir()
+    (place / "stat").write_text(f"78 (python3) R 1 78 78 0 -1 {flags} " + "0 " * 12 + "500 " + "0 " * 30)
+    (place / "status").write_text("Name:\tpython3\nUid:\t1000\t1000\t1000\t1000\n")
+    (place / "cgroup").write_text("5:memory:/slurm/uid_1000/job_12/step_batch/task_0\n")
+    (one,) = jobproc.processes(tmp_path)
+    assert one.environ_read is not hidden
+    assert one.job == 12, "it may hold the GPU to the last"

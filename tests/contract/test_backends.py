@@ -222,5 +222,6 @@ def test_a_controller_that_is_gone_is_never_an_empty_queue(world: World) -> None
         world.client.offer,
     ]
     for ask in questions:
-        with pytest.raises(SlurmUnreachable, match="does not answer"):
+        # "did": the connection broke off in the middle of an answer
+        with pytest.raises(SlurmUnreachable, match=r"(does|did) not answer"):
             ask()

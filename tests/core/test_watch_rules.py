@@ -194,3 +194,16 @@ def test_open_problems_survive_the_store() -> None:
     raw = msgspec.json.encode(opens)
     assert msgspec.json.decode(raw, type=dict[str, Open]) == opens
     assert judge(msgspec.json.decode(raw, type=dict[str, Open]), View(dead={"7": "looks dead"}), 9.0)[1] == []
+
+
+def test_what_cannot_be_told_now_has_neither_begun_nor_is_it_over() -> None:
+    """Whether a job is dead is not known for a moment while another Slurm of the host starts one."""
+    seen = View(dead={"7": "looks dead"})
+    unsure = View(dead={"8": "looks dead"}, unsure=frozenset({"7", "9"}))
+    opens, events = judge({}, seen, 5.0)
+    assert [e.subject for e in events] == ["job 7"]
+    opens, events = judge(opens, unsure, 9.0)
+    assert [(e.kind, e.subject) for e in events] == [(Kind.PROBLEM, "job 8")]
+    opens, events = judge(opens, View(dead={"7": "looks dead"}), 13.0)
+    assert [(e.kind, e.subject) for e in events] == [(Kind.RECOVERED, "job 8")]
+    assert judge(opens, View(dead={}), 17.0)[1][0].kind is Kind.RECOVERED

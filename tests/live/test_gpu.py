@@ -16,7 +16,7 @@ from gpuq.adapters.embedded import daemons
 from gpuq.cli.context import build as build_context
 from gpuq.cli.group import cli
 from gpuq.core.gpu.readings import GpuState, Reading
-from gpuq.usecases import gpu
+from gpuq.usecases import alive, gpu
 from gpuq.usecases.context import Context
 from tests.embedded import Embedded
 from tests.gpuq_cli import Project, until
@@ -150,15 +150,15 @@ def kill_away(slurm: Embedded, job: int) -> None:
 def test_a_job_whose_processes_were_killed_away_looks_dead(
     slurm: Embedded, project: Project, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "GRACE", 0)
+    monkeypatch.setattr(alive, "GRACE", 0)
     directory = project.run("dead", "echo $$ >$GPUQ_RUN_DIR/pid\nsleep 600")
     number = project.submit("dead")
     pid_in(directory / "pid")
     job = ctx.slurm.job(number)
     assert job is not None
-    assert gpu.looks_dead(ctx, job) == ""
+    assert alive.looks_dead(ctx, job) == ""
     kill_away(slurm, number)
-    words = gpu.looks_dead(ctx, job)
+    words = alive.looks_dead(ctx, job)
     assert words.startswith("looks dead")
     assert f"job {number} " in words
     (row,) = gpu.report(ctx).jobs or []
@@ -170,16 +170,16 @@ def test_a_job_whose_processes_were_killed_away_looks_dead(
     told = CliRunner().invoke(cli, ["why", "dead"])
     assert f"dead looks dead: Slurm calls job {number} running" in told.output
     # one that runs on another host, one that has only begun, and a task of an array cannot be told from here
-    assert gpu.looks_dead(ctx, msgspec.structs.replace(job, node="elsewhere"), gpu.look_at_host(ctx)) == ""
-    assert gpu.looks_dead(ctx, msgspec.structs.replace(job, id=f"{number}_1")) == ""
-    monkeypatch.setattr(gpu, "GRACE", 86400)
-    assert gpu.looks_dead(ctx, job) == ""
+    assert alive.looks_dead(ctx, msgspec.structs.replace(job, node="elsewhere"), alive.look_at_host(ctx)) == ""
+    assert alive.looks_dead(ctx, msgspec.structs.replace(job, id=f"{number}_1")) == ""
+    monkeypatch.setattr(alive, "GRACE", 86400)
+    assert alive.looks_dead(ctx, job) == ""
 
 
 def test_a_job_that_ends_while_it_is_looked_at_is_not_called_dead(
     slurm: Embedded, project: Project, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "GRACE", 0)
+    monkeypatch.setattr(alive, "GRACE", 0)
     project.run("ends", "sleep 600")
     number = project.submit("ends")
     slurm.wait_state(number, "RUNNING")
@@ -187,24 +187,24 @@ def test_a_job_that_ends_while_it_is_looked_at_is_not_called_dead(
     assert then is not None
     project.gpuq("cancel", "ends").ok()
     slurm.wait_state(number, "CANCELLED")
-    assert gpu.looks_dead(ctx, then) == ""
+    assert alive.looks_dead(ctx, then) == ""
 
 
 def test_a_silent_job_with_an_idle_gpu_looks_dead(
     slurm: Embedded, project: Project, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "SILENCE", 0)
+    monkeypatch.setattr(alive, "SILENCE", 0)
     project.run("silent", "echo begun\nsleep 600")
     number = project.submit("silent")
     until(lambda: "begun" in project.log("silent"), lambda: project.log("silent"))
     job = ctx.slurm.job(number)
     assert job is not None
     idle = Reading(gpus=(GpuState(index=0, utilization=0),))
-    assert f"job {number} has written nothing for" in gpu.looks_stuck(ctx, job, idle)
+    assert f"job {number} has written nothing for" in alive.looks_stuck(ctx, job, idle)
     for other in (Reading(), Reading(gpus=(GpuState(index=0),)), Reading(gpus=(GpuState(index=0, utilization=1),))):
-        assert gpu.looks_stuck(ctx, job, other) == ""
-    monkeypatch.setattr(gpu, "SILENCE", 3600)
-    assert gpu.looks_stuck(ctx, job, idle) == ""
+        assert alive.looks_stuck(ctx, job, other) == ""
+    monkeypatch.setattr(alive, "SILENCE", 3600)
+    assert alive.looks_stuck(ctx, job, idle) == ""
 
 
 @pytest.mark.one_release

@@ -44,8 +44,11 @@ def judge(opens: Opens, view: View, at: float, rules: tuple[Rule, ...] = RULES) 
                 one = msgspec.structs.replace(one, told=True)
                 begun.setdefault(rule.id, []).append(one)
             now[key] = one
+        unsure = rule.unsure(view)
         for key in [key for key in now if key.startswith(f"{rule.id}|") and key not in seen]:
             one = now[key]
+            if one.problem.subject in unsure:
+                continue
             gone = at if one.gone is None else one.gone
             now[key] = msgspec.structs.replace(one, gone=gone)
             # one that was not told is forgotten at once: it did not last

@@ -62,6 +62,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Running jobs that are near their memory limit: what each holds and its limit in bytes, by job id."""
     dead: dict[str, str] | None = None
     """Sentences about running jobs that look dead, by job id."""
+    unsure: frozenset[str] = frozenset()
+    """Ids of running jobs of which it could not be told now whether they are dead: what was seen before holds."""
     disks: tuple[Disk, ...] | None = None
     disk_free: float = 0.05
     full: frozenset[str] = frozenset()
@@ -75,6 +77,8 @@ class Rule(msgspec.Struct, frozen=True):
     after: float
     """Seconds that it must last before it is told, and be gone before it is over: what changes at every job is no news."""
     find: Callable[[View], list[Problem] | None]
+    unsure: Callable[[View], frozenset[str]] = lambda _: frozenset()
+    """Subjects of which the view does not tell: a problem of theirs has neither begun nor is it over."""
 
 
 def _never_dependency(view: View) -> list[Problem] | None:
@@ -193,16 +197,24 @@ def _held(view: View) -> list[Problem] | None:
 def _dead(view: View) -> list[Problem] | None:
     if view.dead is None:
         return None
-    names = {job.id: job.name for job in view.rows or ()}
     return [
         Problem(
             rule="job-dead",
-            subject=f"job {job} {names.get(job, '')}".strip(),
+            subject=_named(view, job),
             text=text,
             advice=f"gpuq gpu; gpuq log {job.split('_')[0]} --tail 20; to give it up: gpuq cancel {job}",
         )
         for job, text in view.dead.items()
     ]
+
+
+def _unsure(view: View) -> frozenset[str]:
+    return frozenset(_named(view, job) for job in view.unsure)
+
+
+def _named(view: View, job: str) -> str:
+    name = next((row.name for row in view.rows or () if row.id == job), "")
+    return f"job {job} {name}".strip()
 
 
 def _completing(view: View) -> list[Problem] | None:
@@ -317,7 +329,7 @@ RULES: tuple[Rule, ...] = (
     Rule("controller-away", 0, _controller),
     Rule("gpu-idle", 15, _idle),
     Rule("gpu-idle-held", 600, _held),
-    Rule("job-dead", 0, _dead),
+    Rule("job-dead", 0, _dead, _unsure),
     Rule("completing", COMPLETING, _completing),
     Rule("fast-failures", 0, _failures),
     Rule("memory-near", 0, _memory),

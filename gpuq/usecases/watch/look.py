@@ -126,26 +126,31 @@ class Look:
             )
         return True, None
 
-    def dead(self, rows: Sequence[Job], *, silent: float) -> dict[str, str] | None:
-        """Sentences about running jobs that look dead. silent: seconds without a word in the log. None: not known."""
-        from gpuq.usecases import gpu  # psutil and NVML: only where a job runs
+    def dead(self, rows: Sequence[Job], *, silent: float) -> tuple[dict[str, str] | None, frozenset[str]]:
+        """Sentences about running jobs that look dead, by id (None: nothing is known), and the ids of those of which
+        it cannot be told now. silent: seconds without a word in the log."""
+        from gpuq.usecases import alive  # psutil and NVML: only where a job runs
 
-        running = [row for row in rows if row.state == "RUNNING" and row.elapsed >= gpu.GRACE]
+        running = [row for row in rows if row.state == "RUNNING" and row.elapsed >= alive.GRACE]
         found: dict[str, str] = {}
+        unsure: set[str] = set()
         if not running:
-            return found
+            return found, frozenset()
         try:
-            host = gpu.look_at_host(self._ctx)
+            host = alive.look_at_host(self._ctx)
             for row in running:
-                text = gpu.looks_dead(self._ctx, row, host) or self._stuck(row, silent)
+                dead = alive.looks_dead(self._ctx, row, host)
+                text = dead or self._stuck(row, silent)
                 if text:
                     found[row.id] = text
+                elif dead is None:
+                    unsure.add(row.id)
         except (GpuqError, OSError):
-            return None
-        return found
+            return None, frozenset()
+        return found, frozenset(unsure)
 
     def _stuck(self, row: Job, silence: float) -> str:
-        from gpuq.usecases import gpu
+        from gpuq.usecases import alive
 
         if row.elapsed < silence or not row.has_gpu or row.submit is None:
             return ""
@@ -160,7 +165,7 @@ class Look:
             return ""
         from gpuq.adapters import gpu as nvml  # the driver is asked only when the log is silent
 
-        return gpu.looks_stuck(found[0], row, nvml.read(), silence=silence)
+        return alive.looks_stuck(found[0], row, nvml.read(), silence=silence)
 
     def disks(self, places: Sequence[Path]) -> tuple[Disk, ...]:
         """The file systems of these directories, each once. Those that cannot be asked are left out."""

@@ -49,8 +49,9 @@ class Troubles:
         now = self._ctx.clock.monotonic()
         answered = self._look.unanswered == 0
         dead = disks = None
+        unsure: frozenset[str] = frozenset()
         if calm and rows is not None and now >= self._next_dead:
-            dead = self._look.dead(rows, silent=rules.silent)
+            dead, unsure = self._look.dead(rows, silent=rules.silent)
             self._next_dead = now + min(DEAD_EVERY, rules.silent / 2)
         if calm and now >= self._next_disks:
             disks = self._look.disks(self._places)
@@ -66,6 +67,7 @@ class Troubles:
             holds=rules.hold,
             near=near,
             dead=dead,
+            unsure=unsure,
             disks=disks,
             disk_free=rules.disk_free,
             full=frozenset(one.problem.subject.removeprefix("disk of ") for one in work.opens.values()),

@@ -7,7 +7,7 @@ from gpuq.core.job import Job
 from gpuq.core.triage.diagnosis import Answer
 from gpuq.core.units import format_duration
 from gpuq.errors import GpuqError
-from gpuq.usecases import gpu, log
+from gpuq.usecases import alive, log
 from gpuq.usecases.context import Context
 from gpuq.usecases.refs import Target
 
@@ -25,7 +25,7 @@ def why_running(ctx: Context, target: Target, job: Job) -> Answer:
     last = _last(target)
     if last is not None:
         evidence.append(f"last of its log: {last[1]}")
-    dead = gpu.looks_dead(ctx, job) or _stuck(ctx, job)
+    dead = alive.looks_dead(ctx, job) or _stuck(ctx, job)
     if dead:
         return Answer(
             id="looks-dead",
@@ -56,11 +56,11 @@ def why_running(ctx: Context, target: Target, job: Job) -> Answer:
 
 
 def _stuck(ctx: Context, job: Job) -> str:
-    if not job.has_gpu or job.elapsed < gpu.SILENCE:
+    if not job.has_gpu or job.elapsed < alive.SILENCE:
         return ""
     from gpuq.adapters import gpu as nvml
 
-    return gpu.looks_stuck(ctx, job, nvml.read())
+    return alive.looks_stuck(ctx, job, nvml.read())
 
 
 def _last(target: Target) -> tuple[Line, str] | None:
