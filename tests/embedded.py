@@ -82,6 +82,11 @@ class Embedded:
         match = re.search(rf"(?:^|\s){name}=(\S*)", text)
         return match[1] if match else ""
 
+    def queued(self) -> str:
+        """Ids of the jobs that wait or run, one per line, as squeue prints them. One that was cancelled a moment ago is
+        COMPLETING while its processes end, and not among them."""
+        return self.must("squeue", "-h", "--all", "-t", "PENDING,CONFIGURING,RUNNING,SUSPENDED", "-o", "%A")
+
     def job_state(self, job: int) -> str:
         """JobState of a job."""
         return self.field(job, "JobState")

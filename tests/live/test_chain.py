@@ -58,7 +58,7 @@ def test_all_or_nothing(slurm_shared: Embedded, project: Project, refused: str) 
     assert "QOS policy" in ran.stderr
     assert "what Slurm had accepted was cancelled" in ran.stderr
     assert project.listing() == before
-    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+    assert slurm_shared.queued() == ""
     assert not (project.root / "order").exists()
 
 
@@ -118,7 +118,7 @@ def test_interrupted(slurm_shared: Embedded, project: Project, tmp_path: Path) -
     ran = project.finish(process)
     assert ran.code == 130, ran
     assert "what Slurm had accepted was cancelled" in ran.stderr
-    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+    assert slurm_shared.queued() == ""
     project.unwrap()
     for _ in range(2):  # one answer that does not have the job is no proof yet
         project.gpuq("queue", patience=0).ok()

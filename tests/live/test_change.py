@@ -45,7 +45,7 @@ def test_a_submission_under_way_does_not_keep_another_attempt_from_being_cancell
     with entry.open() as locked:
         fcntl.flock(locked, fcntl.LOCK_EX)
         project.gpuq("cancel", "a").ok()
-    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+    assert slurm_shared.queued() == ""
 
 
 def test_several_at_once_and_one_refused(slurm_shared: Embedded, project: Project) -> None:
@@ -57,7 +57,7 @@ def test_several_at_once_and_one_refused(slurm_shared: Embedded, project: Projec
     assert ran.code == 6, ran
     assert "run a has no attempt" in ran.stderr
     assert "999999" in ran.stderr
-    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+    assert slurm_shared.queued() == ""
 
 
 def test_an_id_beyond_slurms_32_bits_is_never_another_job(slurm_shared: Embedded, project: Project) -> None:
@@ -81,7 +81,7 @@ def test_the_own_id_of_an_arrays_task_does_not_cancel_the_array(slurm_shared: Em
     assert f"one task ({array}_" in project.gpuq("cancel", str(task)).exits(2).stderr
     assert len(slurm_shared.must("squeue", "-h", "-r", "-j", str(array), "-o", "%i").split()) == 2
     project.gpuq("cancel", str(array)).ok()
-    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+    assert slurm_shared.queued() == ""
 
 
 def test_a_heterogeneous_job_is_cancelled_by_its_own_id(slurm_shared: Embedded, project: Project) -> None:
@@ -89,7 +89,7 @@ def test_a_heterogeneous_job_is_cancelled_by_its_own_id(slurm_shared: Embedded, 
     first = int(slurm_shared.must("sbatch", *options, "--wrap", "true"))
     assert "one component" in project.gpuq("cancel", str(first + 1)).exits(2).stderr
     project.gpuq("cancel", str(first)).ok()
-    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+    assert slurm_shared.queued() == ""
 
 
 def test_hold_release_nice(slurm_shared: Embedded, project: Project) -> None:
@@ -110,6 +110,23 @@ def test_hold_release_nice(slurm_shared: Embedded, project: Project) -> None:
     assert "2147483645" in project.gpuq("nice", "b", "9999999999").exits(2).stderr
     if ROOT:
         project.gpuq("nice", "b", "-5").ok()
+
+
+@pytest.mark.one_release
+def test_a_new_nice_value_does_not_let_a_held_job_go(slurm_shared: Embedded, project: Project) -> None:
+    project.run("a")
+    job = project.submit("a", "--hold", "--nice", "7")
+    for args in (("nice", "a", "100"), ("nice", "a", "100", "--dry-run"), ("top", "a")):
+        ran = project.gpuq(*args).exits(11)
+        assert "is held" in ran.stderr
+        assert "hint: gpuq release a" in ran.stderr
+    array = slurm_shared.sbatch("true", "--array=1-3", f"--dependency=afterany:{job}", "--mem=50M", "-c1")
+    project.gpuq("nice", str(array), "3").ok()
+    slurm_shared.must("scontrol", "uhold", f"{array}_2")
+    project.gpuq("nice", str(array), "4").exits(11)
+    held = slurm_shared.must("squeue", "-h", "-r", "-o", "%i %Q").splitlines()
+    assert {row.split()[0] for row in held if row.split()[1] == "0"} == {str(job), f"{array}_2"}
+    assert (slurm_shared.field(job, "Reason"), slurm_shared.field(job, "Nice")) == ("JobHeldUser", "7")
 
 
 @pytest.mark.skipif(not ROOT, reason="slurm.conf does not let users do it")
@@ -167,16 +184,18 @@ def test_as_an_ordinary_user(slurm_shared: Embedded) -> None:
         project.python, code = public_copy(place, "nobody")
         project.env = {"HOME": str(place), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": "", "PYTHONPATH": code}
         project.run("a", "sleep 600")
+        project.run("b")
         for path in (place, *place.rglob("*")):
             shutil.chown(path, "nobody")
         prefix = ("runuser", "-u", "nobody", "--")
         job = int(project.gpuq("submit", "a", "--parsable", "--hold", prefix=prefix).ok().stdout)
         mine = slurm_shared.sbatch("true", "--hold")
         assert "root's; gpuq changes only" in project.gpuq("cancel", str(mine), prefix=prefix).exits(11).stderr
-        ran = project.gpuq("top", "a", prefix=prefix)
+        project.gpuq("submit", "b", "--after", "a", prefix=prefix).ok()
+        ran = project.gpuq("top", "b", prefix=prefix)
         if ran.code:  # where slurm.conf does not let users do it
             assert "enable_user_top" in ran.exits(11).stderr
-        ran = project.gpuq("nice", "a", "-5", prefix=prefix).exits(11)
+        ran = project.gpuq("nice", "b", "-5", prefix=prefix).exits(11)
         assert "only root or a Slurm operator" in ran.stderr
         project.gpuq("release", "a", prefix=prefix).ok()
         slurm_shared.wait_state(job, "RUNNING")
@@ -196,21 +215,29 @@ def test_as_an_ordinary_user(slurm_shared: Embedded) -> None:
 
 def test_a_dry_run_checks_and_changes_nothing(slurm_shared: Embedded, project: Project) -> None:
     project.run("a", "true")
-    job = project.submit("a", "--hold", "--mem", "100M")
-    before = slurm_shared.must("scontrol", "show", "job", str(job))
+    project.run("b", "true")
+    jobs = {"a": project.submit("a", "--hold", "--mem", "100M")}
+    jobs["b"] = project.submit("b", "--after", "a")
+
+    def shown() -> list[str]:
+        # but for what the scheduler writes into a job that it has looked at
+        fields = "JobName,JobState,Priority,Nice,MinMemoryNode,TimeLimit,Dependency".split(",")
+        return [",".join(f"{name}={slurm_shared.field(job, name)}" for name in fields) for job in jobs.values()]
+
+    before = shown()
     for args in (
         ("cancel", "a"),
         ("hold", "a"),
         ("release", "a"),
-        ("top", "a"),
-        ("nice", "a", "50"),
+        ("top", "b"),
+        ("nice", "b", "50"),
         ("set", "a", "--mem", "120M"),
     ):
         ran = project.gpuq(*args, "--dry-run", "--json").ok().json
         assert ran["dry_run"] is True
-        assert [one["job_id"] for one in ran["changed"]] == [str(job)]
+        assert [one["job_id"] for one in ran["changed"]] == [str(jobs[args[1]])]
         assert "dry run" in project.gpuq(*args, "--dry-run").ok().stdout
-    assert slurm_shared.must("scontrol", "show", "job", str(job)) == before
+    assert shown() == before
     assert project.record("a").cancelled_by is None
     assert project.gpuq("set", "a", "--mem", "999G", "--dry-run").code == 11
 

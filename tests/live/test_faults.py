@@ -102,9 +102,9 @@ def test_a_controller_that_hangs_while_it_is_given_the_job(slurm: Embedded, proj
     project.gpuq("queue").ok()
     if key:
         job = project.gpuq(*args, "--json").ok().json["job_id"]
-        assert slurm.must("squeue", "-h", "-o", "%A").split() == [str(job)]
+        assert slurm.queued().split() == [str(job)]
     else:
-        jobs = slurm.must("squeue", "-h", "-o", "%A").split()
+        jobs = slurm.queued().split()
         ran = project.gpuq("status", "a", "--json", patience=0).ok()
         shown = [str(one["job_id"]) for one in ran.json["runs"][0]["attempts"] if one["job_id"]]
         assert shown == jobs
@@ -126,7 +126,7 @@ def test_a_controller_that_dies_over_the_question(slurm: Embedded, project: Proj
     slurm.up()
     for _ in range(2):  # one answer is no proof
         project.gpuq("queue", patience=0).ok()
-    jobs = slurm.must("squeue", "-h", "-o", "%A").split()
+    jobs = slurm.queued().split()
     assert len(jobs) == int(took_it)
     assert project.numbers("a") == ([1] if took_it else [])
     if took_it:
@@ -139,6 +139,7 @@ def test_a_controller_that_hangs(slurm: Embedded, project: Project) -> None:
     project.submit("a", "--hold")
     before = project.listing()
     calls = [("submit", "a"), ("queue",), ("status", "a"), ("cancel", "a"), ("chain", "a", "a", "--key", "k")]
+    calls += [("resubmit", "a"), ("set", "a", "--mem", "50M"), ("why", "a"), ("wait", "a", "--timeout", "0")]
     pid = controller(slurm)
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -146,6 +147,8 @@ def test_a_controller_that_hangs(slurm: Embedded, project: Project) -> None:
         for args, process in zip(calls, processes, strict=True):
             ran = project.finish(process, *args).exits(4)
             assert ran.stdout == "" or (args[0] == "status" and "UNKNOWN" in ran.stdout)
+            said = [line for line in ran.stderr.splitlines() if line.startswith("gpuq: ")]
+            assert len([line for line in said if not line.startswith("gpuq: hint: ")]) == 1, ran
     finally:
         go_on(pid)
     assert project.listing() == before
@@ -159,7 +162,7 @@ def test_a_controller_that_hangs_for_a_moment(slurm: Embedded, project: Project)
     pid = controller(slurm)
     project.wrap("sbatch", f'kill -STOP {pid}; (sleep 1; kill -CONT {pid}) >/dev/null 2>&1 & exec "$REAL" "$@"')
     job = project.submit("a", "--hold")
-    assert slurm.must("squeue", "-h", "-o", "%A").split() == [str(job)]
+    assert slurm.queued().split() == [str(job)]
 
 
 @FAST
@@ -232,7 +235,7 @@ def test_a_full_disk_refuses_the_submission(slurm_shared: Embedded, small_disk: 
     ran = project.gpuq("submit", "a").exits(8)
     assert "No space left" in ran.stderr
     assert project.listing() == before
-    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+    assert slurm_shared.queued() == ""
     filler.unlink()
     project.submit("a", "--hold")
 
@@ -244,7 +247,7 @@ def test_a_disk_that_fills_up_under_a_submission_loses_no_job(
     filler = small_disk / ".filler"
     project.wrap("sbatch", f'"$REAL" "$@"; cat /dev/zero > {filler} 2>/dev/null; exit 0')
     ran = project.gpuq("submit", "a", "--hold").exits(8)
-    jobs = slurm_shared.must("squeue", "-h", "-o", "%A").split()
+    jobs = slurm_shared.queued().split()
     assert len(jobs) == 1
     assert f"job {jobs[0]}" in ran.stderr
     project.unwrap()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from gpuq.adapters import proc
 from gpuq.adapters.embedded import start
 from gpuq.core.host.partitions import partitions
 from gpuq.core.host.spec import Gpu, HostSpec
-from tests.embedded import Embedded
+from tests.embedded import CAN_CONFINE, Embedded
 from tests.gpuq_cli import Project, until
 
 pytestmark = pytest.mark.slurm_options(gate=True, cpus=16, memory=48000)
@@ -61,7 +62,7 @@ def test_exactly_one_gpu_or_the_line_to_add(slurm: Embedded) -> None:
         ran = slurm.run(*program)
         assert not ran.ok, program
         assert "add --gres=gpu:1" in ran.stderr, program
-    assert slurm.must("squeue", "--noheader", "--all") == ""
+    assert slurm.queued() == ""
     for options in TAKEN:
         assert slurm.run("sbatch", "--hold", *options, *QUIET).ok, options
     assert slurm.run("srun", "--gres=gpu:1", "true").ok
@@ -85,6 +86,16 @@ def test_exactly_one_gpu_or_the_line_to_add(slurm: Embedded) -> None:
         ask = ("scontrol", "update", f"JobId={waiting}", change)
         # 24.11 answers "Resource temporarily unavailable" now and then
         until(lambda ask=ask: slurm.run(*ask).ok, lambda ask=ask: slurm.run(*ask).stderr)  # type: ignore[misc]
+    # More memory costs more CPUs, and where those are counted as licenses (24.11, 25.11) the licenses follow.
+    counted = slurm.field(work, "Licenses").startswith("cpushare:")
+    for change in ("MinMemoryNode=9000", "NumCPUs=6", "Licenses=", "MinMemoryNode=300"):
+        ask = ("scontrol", "update", f"JobId={work}", change)
+        until(lambda ask=ask: slurm.run(*ask).ok, lambda ask=ask: slurm.run(*ask).stderr)  # type: ignore[misc]
+        cpus, licenses = slurm.field(work, "NumCPUs"), slurm.field(work, "Licenses")
+        assert licenses == f"cpushare:{cpus}" or not counted, f"{change}: {cpus} CPUs and {licenses}"
+    if counted:
+        for change in ("MinMemoryNode=40000", "NumCPUs=12", "NumTasks=2", "MinMemoryNode=0"):
+            assert not slurm.run("scontrol", "update", f"JobId={work}", change).ok, change
     slurm.must("scontrol", "release", str(waiting))
     slurm.must("scontrol", "release", str(work))
     assert slurm.wait_state(work, "COMPLETED", "FAILED") == "COMPLETED"
@@ -155,6 +166,35 @@ def test_the_epilog_runs_and_is_no_shell_error(slurm: Embedded) -> None:
         job = slurm.sbatch("true", "--gres=gpu:1", "--output=/dev/null")
         slurm.wait_state(job, "COMPLETED")
     assert "DRAIN" not in slurm.must("scontrol", "show", "node", slurm.node)
+
+
+@pytest.mark.skipif(not CAN_CONFINE, reason="needs root and writable control groups")
+def test_a_gpu_that_is_not_for_jobs_is_closed_to_them(slurm: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `gpuq host plan --gpu 1` renders it on a host with two. Else CUDA_VISIBLE_DEVICES=0 would mean the first of them,
+    which every job could open."""
+    one = start._spec
+
+    def second(*args: Any) -> HostSpec:
+        spec = one(*args)
+        mine = spec.gpus[0].file.with_name("nvidia1")
+        if not mine.exists():
+            os.mknod(mine, stat.S_IFCHR | 0o666, os.makedev(195, 1))
+            mine.chmod(0o666)
+        return msgspec.structs.replace(spec, gpus=(Gpu(mine),), kept=(spec.gpus[0].file,))
+
+    slurm.down(cancel=True)
+    monkeypatch.setattr(start, "_spec", second)
+    slurm.up()
+    for options in (("--gres=nic:1",), ("--gres=gpu:1,nic:1",), ("--partition=cpu", "--gres=nic:1")):
+        ran = slurm.run("sbatch", *options, *QUIET)
+        assert not ran.ok, options
+        assert "the GPU that no job gets" in ran.stderr, ran.stderr
+    proof = Path(__file__).parents[2] / "scripts" / "prove_slurm.sh"
+    proved = proc.run([str(proof)], timeout=120, env=slurm.env | {"SUDO_USER": "root"})
+    assert proved.ok, proved.stdout + proved.stderr
+    assert "a job with the GPU may open it" in proved.stdout
+    assert f"nor may anybody's job open {slurm.layout.device_dir}/nvidia0" in proved.stdout
+    (slurm.layout.device_dir / "nvidia1").unlink()
 
 
 @pytest.mark.one_release

@@ -47,7 +47,7 @@ def test_one_answer_without_the_job_is_no_proof_that_it_was_never_made(
     job = int(slurm_shared.must(*record.argv))
     assert project.submit("a", "--hold", "--key", "k") == job
     assert project.record("a").job_id == job
-    assert slurm_shared.must("squeue", "-h", "-o", "%A").split() == [str(job)]
+    assert slurm_shared.queued().split() == [str(job)]
 
 
 def test_a_log_without_its_job_in_one_answer_is_not_lost(slurm_shared: Embedded, project: Project) -> None:
@@ -71,7 +71,7 @@ def test_a_late_answer_without_the_job_does_not_end_the_search_for_it(slurm_shar
         'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2\nexit 1',
     )
     ran = project.gpuq("submit", "a", "--hold", "--parsable", patience=1.5).ok()
-    assert slurm_shared.must("squeue", "-h", "-o", "%A").split() == ran.stdout.split()
+    assert slurm_shared.queued().split() == ran.stdout.split()
 
 
 @pytest.mark.parametrize("look", [("queue",), ("status",), ("status", "a"), ("wait", "a", "--timeout", "0")])
@@ -83,7 +83,7 @@ def test_killed_after_slurm_accepted_it(slurm_shared: Embedded, project: Project
     assert ran.code == (27 if look[0] == "wait" else 0)
     assert "had been accepted as job" in ran.stderr
     record = project.record("a")
-    assert slurm_shared.must("squeue", "-h", "-o", "%A").split() == [str(record.job_id)]
+    assert slurm_shared.queued().split() == [str(record.job_id)]
     assert record.submitted is not None
     project.gpuq("cancel", "a").ok()
     assert project.ended("a").outcome == "CANCELLED"
@@ -92,7 +92,7 @@ def test_killed_after_slurm_accepted_it(slurm_shared: Embedded, project: Project
 def test_killed_and_over_before_anybody_looks(slurm_shared: Embedded, project: Project) -> None:
     project.run("a", "exit 3")
     die_in_sbatch(project, '"$REAL" "$@"; kill -9 "$PPID"')
-    until(lambda: slurm_shared.must("squeue", "-h", "-o", "%A") == "", project.listing)
+    until(lambda: slurm_shared.queued() == "", project.listing)
     project.gpuq("status", "a", patience=0).ok()
     ended = project.record("a").ended
     assert ended
@@ -103,7 +103,7 @@ def test_killed_and_forgotten_by_slurm_before_anybody_looks(slurm: Embedded, pro
     project.run("a", "echo ran")
     die_in_sbatch(project, '"$REAL" "$@"; kill -9 "$PPID"', "--key", "k")
     until(lambda: project.log("a") == "ran\n", project.listing)
-    until(lambda: slurm.must("squeue", "-h", "-o", "%A") == "", project.listing)
+    until(lambda: slurm.queued() == "", project.listing)
     wipe(slurm)
     # it left a log, so it has run: the number is not free, and the key does not make it run again
     ran = project.gpuq("submit", "a", "--key", "k", "--wait", patience=0)
@@ -131,7 +131,7 @@ def test_while_sbatch_still_runs_nobody_takes_the_number(
     assert project.numbers("a") == [1, 2]
     fifo.write_text("go\n")
     until(
-        lambda: len(slurm_shared.must("squeue", "-h", "-o", "%A").split()) == 2,
+        lambda: len(slurm_shared.queued().split()) == 2,
         lambda: slurm_shared.must("squeue"),
     )
     project.gpuq("queue", patience=0).ok()
@@ -142,7 +142,7 @@ def test_the_same_key_after_a_crash_never_makes_a_second_job(slurm_shared: Embed
     project.run("a")
     die_in_sbatch(project, '"$REAL" "$@"; kill -9 "$PPID"', "--hold", "--key", "k")
     job = project.submit("a", "--key", "k", "--hold")
-    assert slurm_shared.must("squeue", "-h", "-o", "%A").split() == [str(job)]
+    assert slurm_shared.queued().split() == [str(job)]
     assert project.numbers("a") == [1]
 
 
@@ -151,7 +151,7 @@ def test_the_same_key_after_a_crash_before_slurm_submits(slurm_shared: Embedded,
     die_in_sbatch(project, 'kill -9 "$PPID"', "--hold", "--key", "k")
     ran = project.gpuq("submit", "a", "--key", "k", "--hold", "--json", patience=0).ok()
     assert ran.json["repeated"] is False
-    assert slurm_shared.must("squeue", "-h", "-o", "%A").split() == [str(ran.json["job_id"])]
+    assert slurm_shared.queued().split() == [str(ran.json["job_id"])]
     assert project.numbers("a") == [1]
 
 
@@ -161,7 +161,7 @@ def test_the_next_submission_finds_out_too(slurm_shared: Embedded, project: Proj
     die_in_sbatch(project, '"$REAL" "$@"; kill -9 "$PPID"', "--hold")
     ran = project.gpuq("submit", "b", "--hold").ok()
     assert "a attempt 1 had been accepted as job" in ran.stderr
-    assert len(slurm_shared.must("squeue", "-h", "-o", "%A").split()) == 2
+    assert len(slurm_shared.queued().split()) == 2
 
 
 def test_an_adopted_job_without_its_gpu_is_cancelled(slurm_shared: Embedded, project: Project) -> None:

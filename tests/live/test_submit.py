@@ -242,7 +242,7 @@ def test_a_job_that_lost_its_gpu_on_the_way_is_cancelled(slurm_shared: Embedded,
     )
     ran = project.gpuq("submit", "a").exits(5)
     assert "without its one GPU" in ran.stderr
-    assert slurm_shared.must("squeue", "-h", "-o", "%A").strip() == ""
+    assert slurm_shared.queued().strip() == ""
     if not (project.runs / "a/ran").exists():  # it had not begun
         assert project.listing() == before
 
@@ -272,7 +272,7 @@ def test_dry_run_reserves_nothing(slurm_shared: Embedded, project: Project) -> N
     assert shown["schema"] == "gpuq.submit/1"
     assert shown["attempt"] == 1
     assert project.listing() == before
-    assert slurm_shared.must("squeue", "-h", "-o", "%A") == ""
+    assert slurm_shared.queued() == ""
 
 
 def test_json_and_parsable(slurm_shared: Embedded, project: Project) -> None:

@@ -18,7 +18,7 @@ def test_fifty_at_once_get_fifty_numbers_and_logs(slurm_shared: Embedded, projec
     assert project.numbers("a") == list(range(1, 51))
     assert sorted(job for n in range(1, 51) if (job := project.record("a", n).job_id)) == sorted(ids)
     until(
-        lambda: slurm_shared.must("squeue", "-h", "-o", "%A") == "",
+        lambda: slurm_shared.queued() == "",
         lambda: slurm_shared.must("squeue", "-o", "%A %T %r"),
         timeout=120,
     )

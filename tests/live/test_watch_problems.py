@@ -86,7 +86,9 @@ def test_a_dead_job_a_dependency_that_never_comes_and_the_digest(
     found.update(rules(look(20)))
     assert found == {"job-dead", "dependency-never"}, "told when it has lasted"
     assert rules(look(21)) == set(), "and once"
-    assert events(Kind.RECOVERED) == [], "whether a job is dead is not known for a moment while another Slurm starts one"
+    assert events(Kind.RECOVERED) == [], (
+        "whether a job is dead is not known for a moment while another Slurm starts one"
+    )
 
     slurm.must("scancel", str(never), str(dead))
     slurm.wait(lambda: slurm.must("squeue", "-h", "-a", "-o", "%A").strip(), ("",))

@@ -201,7 +201,7 @@ def test_an_estimate_never_leaves_a_job(slurm_shared: Embedded, project: Project
     assert found.possible
     assert found.start is not None
     assert not slurm.estimate(["--gres=gpu:2", "--mem=100M"]).possible
-    assert slurm_shared.must("squeue", "-h", "-o", "%A").strip() == ""
+    assert slurm_shared.queued().strip() == ""
 
 
 def test_a_job_that_is_not_there(slurm_shared: Embedded, project: Project) -> None:
