@@ -6,4 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 suite=${1:?usage: test-slurm.sh SUITE [PYTEST-ARGUMENT...], SUITE being trixie or sid}
 shift
 echo "==> live tests in the $suite chroot"
-exec scripts/chroot.sh "$suite" python3 -m pytest -m "live and not one_release" -q -n 3 --dist worksteal "${@:-tests}"
+if (($#)); then
+  exec scripts/chroot.sh "$suite" python3 -m pytest -m "live and not one_release" -q -n 3 --dist worksteal "$@"
+fi
+exec scripts/chroot.sh "$suite" scripts/run-pytest.sh -m "live and not one_release" -q tests

@@ -106,7 +106,11 @@ fi
 # Last, so that its summary is the last thing to read.
 say "pytest"
 status=0
-pytest -n 3 --dist worksteal "$@" || status=$?
+if (($#)); then
+  pytest -n 3 --dist worksteal "$@" || status=$?
+else
+  scripts/run-pytest.sh || status=$?
+fi
 if ((${#untested[@]})); then say "NOT TESTED on ${untested[*]}: its chroot could not be built (see above)"; fi
 if ((${#failed[@]})); then
   die "failed: $(printf '%s; ' "${failed[@]}")pytest exited with $status"
