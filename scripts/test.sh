@@ -55,6 +55,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 apt_install slurm-wlm munge python3-venv shellcheck gcc libc6-dev git procps
+(apt_install nix-bin) || say "without nix the skeleton of a job for it is tried with a stand-in alone"
 make_venv dev
 PATH=$PWD/.venv/bin:$PATH
 

@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import os
+import sys
 from pathlib import Path
 
 import msgspec
@@ -240,6 +241,14 @@ def test_a_run_is_tried_before_it_is_submitted(project: Project) -> None:
     project.gpuq("submit", "a").ok()
     config.write_text('[check]\nalways = "yes"\n')
     assert "must be true or false" in project.gpuq("submit", "a").exits(3).stderr
+
+
+def test_a_check_leaves_no_file_behind(project: Project) -> None:
+    project.run("a", f'[[ -n ${{GPUQ_CHECK:-}} ]] || exit 1\n{sys.executable} -c "import module"')
+    (project.root / "module.py").touch()
+    before = sorted(project.root.rglob("*"))
+    assert "checked in" in project.gpuq("submit", "a", "--check", "--dry-run").ok().stderr
+    assert sorted(project.root.rglob("*")) == before
 
 
 def test_a_check_leaves_no_process_behind(project: Project) -> None:

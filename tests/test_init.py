@@ -14,6 +14,7 @@ import pytest
 from gpuq.adapters.templates import PLACE
 from gpuq.core.config import from_table
 from gpuq.core.experiment.sections import BEGIN, END, put_lines, put_section
+from gpuq.errors import EXIT_CODES
 from gpuq.usecases.experiment.init import TEMPLATES
 from tests.gpuq_cli import SOURCE, Project
 
@@ -141,10 +142,18 @@ def test_the_rules_of_this_repository_are_those_that_init_writes() -> None:
     assert "## Working on gpuq itself" in text
 
 
+def test_the_rules_tell_what_each_exit_code_asks_for() -> None:
+    rows = [line.split("|")[1] for line in (PLACE / "agents.md").read_text().splitlines() if line.startswith("| ")]
+    named = [int(word) for row in rows for word in row.replace(",", " ").split() if word.isdecimal() and "+" not in row]
+    assert sorted(named) == sorted(EXIT_CODES)
+    assert any("128 + N" in row for row in rows)
+
+
 # -- skeletons -------------------------------------------------------------------------------------------------
 
 STUBS = {
-    # What cannot be had without a network stands in for itself: it checks how it is called, and runs what it is to run.
+    # What cannot be had without a network, or is too big, stands in for itself: it checks how it is called, and runs what
+    # it is to run. Nix, where it is installed, is also tried itself, below.
     "nix": '[[ "$1 $2" == "develop -c" ]]; shift 2; exec "$@"',
     "conda": '[[ $1 == run ]]; shift; [[ $1 != --no-capture-output ]] || shift; [[ "$1 $2" == "-n train" ]]; shift 2; '
     'exec "$@"',
@@ -207,6 +216,60 @@ def test_a_skeleton_checks_and_then_runs(name: str, project: Project, tmp_path: 
         assert subprocess.run(
             ["bash", script], cwd="/", env=env | {"GPUQ_CHECK": "1"}, check=False, capture_output=True
         ).returncode
+
+
+FLAKE = """{
+  outputs = { self }: {
+    devShells.x86_64-linux.default = derivation {
+      name = "shell"; system = "x86_64-linux"; outputs = [ "out" ]; stdenv = ./stdenv;
+      builder = "/bin/bash"; args = [ "-c" "export > $out" ]; PATH = "@tools@:/usr/bin:/bin"; INSIDE = "1";
+    };
+  };
+}
+"""
+"""A shell without nixpkgs, so that nothing is downloaded."""
+
+
+def test_the_skeleton_for_nix_runs_in_a_shell_of_nix(project: Project, tmp_path: Path) -> None:
+    nix = shutil.which("nix")
+    if nix is None or os.uname().machine != "x86_64":
+        pytest.skip("not installed: nix (on this machine)")
+    project.gpuq("init", "--template", "nix").ok()
+    (project.root / "train.py").write_text(f"import os\nassert os.environ['INSIDE'] == '1'\n{TRAIN}")
+    tools, store = tmp_path / "tools", tmp_path / "nix"
+    tools.mkdir()
+    (tools / "python").symlink_to(sys.executable)
+    (tools / "gpuq").write_text(f'#!/bin/bash\nexec {sys.executable} -m gpuq "$@"\n')
+    (tools / "gpuq").chmod(0o755)
+    (project.root / "flake.nix").write_text(FLAKE.replace("@tools@", str(tools)))
+    (project.root / "stdenv").mkdir()
+    (project.root / "stdenv" / "setup").touch()
+    subprocess.run(["git", "-C", str(project.root), "add", "-A"], check=True)  # a flake has what git has
+    store.mkdir()
+    (store / "registry.json").write_text('{"flakes": [], "version": 2}')
+    (store / "nix.conf").write_text(
+        "experimental-features = nix-command flakes\nsandbox = false\nbuild-users-group =\nsubstituters =\n"
+        f"flake-registry = {store}/registry.json\n"
+    )
+    run = project.runs / "baseline"
+    env = {
+        "PATH": f"{tools}:{Path(nix).parent}:/usr/bin:/bin",
+        "HOME": str(store),
+        "PYTHONPATH": str(SOURCE),
+        "GPUQ_PROJECT": str(project.root),
+        "GPUQ_RUN_DIR": str(run),
+        "NIX_CONF_DIR": str(store),
+        **{f"NIX_{name}_DIR": str(store / name.lower()) for name in ("STORE", "STATE", "LOG")},
+    }
+    try:
+        for more in ({"GPUQ_CHECK": "1"}, {}):
+            done = subprocess.run(
+                ["bash", str(run / "job.sh")], cwd="/", env=env | more, check=False, capture_output=True, text=True
+            )
+            assert done.returncode == 0, done
+            assert (run / "cv.json").exists() is not bool(more)
+    finally:
+        subprocess.run(["chmod", "-R", "u+w", str(store)], check=True)  # nix takes that away
 
 
 def test_the_guard_is_installed_once(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gpuq.core.guard.shell import UNKNOWN, Parsed, Simple, output_of
+from gpuq.core.guard.output import output_of
+from gpuq.core.guard.shell import UNKNOWN, Parsed, Simple
 from gpuq.errors import HostError
 
 if TYPE_CHECKING:

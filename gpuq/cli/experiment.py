@@ -225,14 +225,14 @@ def _cells(one: Result) -> list[str]:
         (one.change or "") + (" (edited)" if one.edited else ""),
         one.parent or "",
         "" if one.score is None else f"{one.score:g}",
-        one.outcome or ("never submitted" if one.attempt is None else "not ended"),
+        one.outcome or ("never submitted" if one.attempt is None else "waits or runs"),
         "" if one.elapsed is None else format_duration(one.elapsed),
         "" if one.memory_held is None else format_size(one.memory_held),
     ]
 
 
 def _later(one: Result) -> str:
-    return "" if one.latest is None else f" ({one.latest}: {one.latest_outcome or 'not ended'})"
+    return "" if one.latest is None else f" ({one.latest}: {one.latest_outcome or 'waits or runs'})"
 
 
 def _csv(found: list[Result]) -> None:

@@ -18,6 +18,22 @@ TAGS = {"base": Use.IDLE, "dino/lr3e-4": Use.WAITING, "now": Use.RUNNING, "away"
 FILES = {
     f"{PROJECT}/launch.sh": "#!/bin/bash\nset -e\nsbatch --gres=gpu:1 runs/base/job.sh\n",
     f"{PROJECT}/build.sh": "#!/bin/bash\nmake -j8\n",
+    f"{PROJECT}/ml/Makefile": """
+PY ?= python3
+SCRIPT := ../src/fit.py
+.PHONY: all
+all: model.pt
+model.pt: data.csv
+\t@$(PY) $(SCRIPT) --data $< \\
+\t    --out $@
+data.csv: ; ./download > $@
+test:
+\tpytest -k train
+submit:
+\tsbatch x.sh
+queue-%:
+\tsbatch $*.sh
+""",
     f"{RUNS}/base/job.sh": "#!/bin/bash\nexec gpuq run -- python src/fit.py\n",
 }
 parser = functools.cache(Parser)  # not while tests are collected: where they run without the extra, others are wanted
@@ -179,6 +195,26 @@ BY_HAND = [
     "{ echo ls; echo sbatch x.sh; } | bash",
     'JOB=runs/base/job.sh; sbatch "$JOB"',
     'git commit -m "refuse `sbatch x.sh`"',
+    "make -C ml submit",
+    "cd ml && make submit -j2",
+    "make -f ml/Makefile submit",
+    "perl -e 'system(\"sbatch x.sh\")'",
+    'perl -we \'exec "sbatch", "x.sh"\'',
+    "perl -e 'print `sbatch x.sh`'",
+    'ruby -e \'system("sbatch", "x.sh")\'',
+    'node -e \'require("child_process").execSync("sbatch x.sh")\'',
+    "awk 'BEGIN{system(\"sbatch x.sh\")}'",
+    "Rscript -e 'system(\"sbatch x.sh\")'",
+    "chronic sbatch x.sh",
+    "prlimit --nofile=10 sbatch x.sh",
+    "pkexec --user bob sbatch x.sh",
+    "sg lab -c 'sbatch x.sh'",
+    "setpriv --reuid 1000 sbatch x.sh",
+    "dbus-run-session -- sbatch x.sh",
+    "ls *.sh | entr sbatch x.sh",
+    "echo sbatch x.sh | xargs -I% sh -c %",
+    "echo 'sbatch x.sh' | xargs env",
+    "ls | xargs --replace=F sbatch F",
 ]
 BARE = [
     "python train.py",
@@ -239,6 +275,22 @@ BARE = [
     "papermill train.ipynb out.ipynb",
     "jupyter nbconvert --to notebook --execute train.ipynb",
     "python main_train.py",
+    "make -C ml",
+    "make -C ml all PY=python3.11",
+    "make --directory=ml model.pt",
+    "ssh localhost python train.py",
+    "ssh -p 22 ada@127.0.0.1 'cd net && python train.py'",
+    "ssh localhost 'cd net/src && python fit.py'",
+    "python -um train",
+    "python3 -Im pkg.train",
+    "python -m fire train.py main",
+    "jupyter run train.ipynb",
+    "uvx --from torch torchrun x.py",
+    "uv tool run --from torch torchrun x.py",
+    "pipx run torchrun x.py",
+    "watchexec -w src python train.py",
+    "cpulimit -l 50 python train.py",
+    "setarch -R python train.py",
     "python fine_tune.py",
     "python TrainModel.py",
 ]
@@ -252,6 +304,9 @@ RUN_BY_HAND = [
     "for r in runs/*/job.sh; do bash $r; done",
     "for t in base now; do bash runs/$t/job.sh; done",
     "srun runs/base/job.sh",
+    "find runs -name job.sh -exec bash {} \\;",
+    "find . -name job.sh | xargs -n1 bash",
+    "for f in $(find runs -name job.sh); do bash $f; done",
 ]
 CANCEL_ALL = [
     "scancel -u ada",
@@ -299,6 +354,16 @@ EDITS = [
     "sed -i s/a/b/ runs/*/*/job.sh",
     "sed -i s/a/b/ runs/dino/lr3e-4/{job.sh,config.yaml}",
     "awk -i inplace '{print}' runs/dino/lr3e-4/job.sh",
+    "find runs -name job.sh -exec sed -i s/1/2/ {} +",
+    "find . -name job.sh -type f -print0 | xargs -0 sed -i s/1/2/",
+    "sed -i s/1/2/ $(find runs/dino -name job.sh)",
+    "find runs -name job.sh | xargs -I F cp new.sh F",
+    "sort -o runs/dino/lr3e-4/list x",
+    "black runs/dino/lr3e-4/model.py",
+    "ruff format runs/dino/lr3e-4/model.py",
+    "shfmt -w runs/dino/lr3e-4/job.sh",
+    "git stash push runs/dino/lr3e-4/job.sh",
+    "ssh localhost 'echo x > net/runs/dino/lr3e-4/job.sh'",
     "cp -t runs/dino/lr3e-4 a.sh",
     "git -C runs/dino/lr3e-4 checkout -- job.sh",
     "curl -o runs/dino/lr3e-4/job.sh http://x",
@@ -313,6 +378,8 @@ RECORDS = [
     "sed -i s/1/2/ runs/base/slurm/attempt1.json",
     "rm runs/base/slurm/*",
     "rm -f runs/*/slurm/*.out",
+    "find runs -type f | xargs rm",
+    "find runs/base -name '*.out' -exec truncate -s0 {} \\;",
     "python3 - <<'E'\nimport json\njson.dump({}, open('runs/base/slurm/attempt1.json', 'w'))\nE",
 ]
 DELETIONS = [
@@ -441,12 +508,38 @@ FINE = [
     "case $x in a|b) ls;;& *) ls;; esac",
     "cat <<< 'sbatch x.sh'",
     "rg 'python train.py' -l | xargs sed -i 's/python train.py/gpuq submit/'",
+    "git restore --staged runs/dino/lr3e-4/job.sh",
+    "git stash push src",
+    "black --check runs/dino/lr3e-4/model.py",
+    "ruff check runs/dino/lr3e-4",
+    "ruff format --diff runs/dino/lr3e-4/model.py",
+    "CUDA_VISIBLE_DEVICES= bash runs/base/job.sh",
+    "make -C ml test",
+    "make -C ml -n submit",
+    "make -C ml clean",
+    "find src -name '*.py' | xargs sed -i s/a/b/",
+    "find runs -name job.sh | xargs grep LR",
+    "find runs -name job.sh -exec grep -H LR {} \\;",
+    "find runs -name '*.ckpt' | xargs rm",
+    "grep -rl LR docs | xargs sed -i s/a/b/",
+    "find . -name '*.py' -exec python -m py_compile {} \\;",
+    "ls | xargs -n1 echo sbatch",
+    "perl -e 'print \"sbatch x.sh\\n\"'",
+    "awk '/system/ {print \"sbatch\"}' x",
+    "node -e 'console.log(\"sbatch x.sh\")'",
+    "ssh host 'curl localhost; rm -rf runs'",
+    "ssh -L 80:localhost:80 host 'rm -rf net/runs'",
+    "ssh localhost 'rm -rf runs'",
+    "python -W ignore::DeprecationWarning:m plot.py",
+    'eval "$(gpuq local env)"',
+    'eval "$(gpuq local env)" && squeue',
 ]
 UNJUDGED = [
     "$CMD x.sh",
     "curl -s http://x | bash",
     "bash $SCRIPT",
     "eval \"$X\"",
+    "eval \"$(cat x) $(gpuq local env)\"",
     "bash missing.sh",
     "srun hostname",
     "python $SCRIPT",
@@ -460,6 +553,10 @@ UNJUDGED = [
     "python main.py train",
     "python train.py --dry-run",
     "rm -rf runs/$TAG",
+    "grep -rl LR runs | xargs sed -i s/1/2/",
+    "ls runs | xargs -I{} rm -rf runs/{}",
+    "find runs -newer x | xargs rm",
+    "find . -name '*.py' | xargs -n1 python",
     "srun --jobid=12 --overlap nvidia-smi",
     "cat > docs/a.md <<'E'; ls\nsbatch x.sh\nE",
     "cat <<'A' > docs/a; cat <<'B' > docs/b\nsbatch a\nA\nscancel -u b\nB\n",

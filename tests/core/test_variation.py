@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 
@@ -102,6 +103,24 @@ def test_several_places_are_listed(body: str) -> None:
         change(f"#!/bin/bash\n{body}", [("LR", "5")], "a/job.sh")
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("bash -c 'LR=1 python t.py'", "a command line of its own"),
+        ('srun bash -lc "LR=1 python t.py"', "a command line of its own"),
+        ("eval 'LR=1'", "a command line of its own"),
+        ("for LR in 1 2; do python t.py --lr $LR; done", "a loop sets it"),
+        ("LR+=0", "it is added to"),
+        ("LR=1\nLR+=0", "2 places"),
+        ("python t.py --LR A=1", "unless A=1 is meant as one"),
+        ("LR=1\nfor LR in 1 2; do :; done", "2 places"),
+    ],
+)
+def test_what_is_no_value_of_its_own_is_left_alone(body: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        change(f"{body}\n", [("LR", "3")], "job.sh")
+
+
 def test_the_variable_of_an_option_has_to_be_written_once_too() -> None:
     with pytest.raises(UsageError, match=r"LR is written in 2 places"):
         change('LR=1\n[ -z "$BIG" ] || LR=2\npython t.py --lr "$LR"\n', [("lr", "5")], "job.sh")
@@ -146,13 +165,15 @@ FORMS = [
 @example("a b\nc")
 @example("~/x*?[!a]")
 @example("-n")
+@example("a.b=")
+@example("<(")
 @example("")
 def test_a_shell_reads_back_the_value_that_was_given_whatever_it_is(value: str) -> None:
     if value == "old":
         return
     checks = []
     for number, (form, show) in enumerate(FORMS):
-        if "'" in value and '"${V' in form:
+        if re.search(r"'|[<>]\(", value) and '"${V' in form:
             with pytest.raises(UsageError, match="cannot be written between those double quotes"):
                 change(form, [("V", value)], "job.sh")
             continue
@@ -160,7 +181,9 @@ def test_a_shell_reads_back_the_value_that_was_given_whatever_it_is(value: str) 
         assert text.startswith("#!/bin/bash\n")
         checks.append(f"( {text}\n); printf '\\0'")
         (place,) = find(read_script(text), "V")
-        assert place.fault == "" or value.startswith("-"), number  # `--V -n` reads as two options
+        # `--V -n` reads as two options, `--V a=1` as an option and a variable
+        told_apart = not re.match(r"-|[A-Za-z_][\w.]*=", value)
+        assert place.fault == "" or not told_apart, number
     ran = subprocess.run(["bash"], input="\n".join(checks).encode(), capture_output=True, check=False, timeout=60)
     assert ran.stdout.decode().split("\0") == [*([value] * len(checks)), ""], ran.stderr
 

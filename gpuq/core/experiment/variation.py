@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from gpuq.core.experiment.origin import Change
-from gpuq.core.experiment.shellwords import Script, constant, read_script, reference
+from gpuq.core.experiment.shellwords import Script, Word, constant, read_script, reference
 from gpuq.errors import UsageError
 
 
@@ -62,8 +62,12 @@ def change(text: str, pairs: Iterable[tuple[str, str]], name: str) -> tuple[str,
             old = old.removeprefix(f"{place.key}=")
         if old == value:
             raise UsageError(f"{name}:{place.line}: {key} is {value!r} already; nothing would change")
-        if place.brace and place.quoted and "'" in value:  # bash and dash differ over what it means there
-            raise UsageError(f"{name}:{place.line}: a value with ' in it cannot be written between those double quotes")
+        # bash and dash differ over what ' means there, and bash looks for the end of a <(…)
+        foul = [one for one in ("'", "<(", ">(") if one in value]
+        if place.brace and place.quoted and foul:
+            raise UsageError(
+                f"{name}:{place.line}: a value with {foul[0]} in it cannot be written between those double quotes"
+            )
         if any(place.start < other.end and other.start < place.end for other, _ in done):
             raise UsageError(f"{name}:{place.line}: {key} and another change are about the same place")
         done.append((place, Change(key=place.key, old=place.raw if old is None else old, new=value, line=place.line)))
@@ -82,6 +86,11 @@ def find(script: Script, key: str) -> list[Place]:
         following = words[number + 1] if number + 1 < len(words) else None
         if following is not None and (following.command != word.command or following.start < word.end):
             following = None
+        before = words[number - 1] if number and words[number - 1].command == word.command else None
+        if word.raw == key and before is not None and before.raw in {"for", "select"}:
+            places.append(_never(word, key, "a loop sets it"))
+        if word.raw.startswith(f"{key}+="):
+            places.append(_never(word, key, "it is added to there"))
         head, equals, _ = word.raw.partition("=")
         quote = head[:1] if head[:1] in {"'", '"'} and word.raw[-1:] == head[:1] and len(word.raw) > 1 else ""
         head = head.removeprefix(quote)
@@ -89,16 +98,19 @@ def find(script: Script, key: str) -> list[Place]:
         if equals and (head == key or _same_option(head, key)):
             raw = word.raw[start - word.start :]
             if quote:  # the whole word is quoted: `"lr=3e-4"`
-                place = Place(key=head, start=word.start, end=word.end, line=word.line, raw=word.raw, pair=True)
+                fault = "it stands in a command line of its own" if _is_command_line(words, number) else ""
+                place = Place(
+                    key=head, start=word.start, end=word.end, line=word.line, raw=word.raw, pair=True, fault=fault
+                )
                 places.append(place)
             elif not _is_own_default(raw, key):
                 fault = "it is an array" if raw.startswith("(") else _taken_from(raw)
                 places.append(Place(key=head, start=start, end=word.end, line=word.line, raw=raw, fault=fault))
         elif not equals and _same_option(constant(word.raw) or "", key):
-            if following is None or re.match(r"--?[A-Za-z]|[A-Za-z_][\w.]*=", following.raw):
-                places.append(
-                    Place(key=head, start=word.start, end=word.end, line=word.line, raw="", fault="it has no value")
-                )
+            if following is None or re.match(r"--?[A-Za-z]", following.raw):
+                places.append(_never(word, head, "it has no value"))
+            elif re.match(r"[A-Za-z_][\w.]*=", following.raw):  # `--amp lr=3`, or `--define lr=3`
+                places.append(_never(word, head, f"it has no value, unless {following.raw} is meant as one"))
             else:
                 fault = _taken_from(following.raw)
                 place = Place(
@@ -126,6 +138,8 @@ def find(script: Script, key: str) -> list[Place]:
     return sorted(places, key=lambda place: place.start)
 
 
+_READERS = frozenset({"eval", "ssh", "trap"})
+"""They read their arguments as command lines."""
 _NOT_PROGRAMS = frozenset({"set", "[[", "[", "test", "shopt"})
 """Commands of the shell: what follows them is no option of an experiment."""
 
@@ -178,6 +192,17 @@ def _same_option(word: str, key: str) -> bool:
         return False
     names = {key} if key.startswith("-") else {f"--{key}", f"-{key}"} if len(key) > 1 else {f"--{key}"}
     return word.replace("_", "-") in {one.replace("_", "-") for one in names}
+
+
+def _never(word: Word, key: str, fault: str) -> Place:
+    """A place that sets the variable too, and cannot be changed."""
+    return Place(key=key, start=word.start, end=word.end, line=word.line, raw="", fault=fault)
+
+
+def _is_command_line(words: Sequence[Word], number: int) -> bool:
+    """`bash -c 'LR=1 python …'`, `eval '…'`: what is quoted is not the value of LR alone."""
+    command = [word.raw for word in words[:number] if word.command == words[number].command]
+    return bool(command) and (re.fullmatch(r"-[a-zA-Z]*c", command[-1]) is not None or bool(_READERS & set(command)))
 
 
 def _is_own_default(raw: str, key: str) -> bool:

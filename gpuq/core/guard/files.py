@@ -11,7 +11,7 @@ from itertools import pairwise
 import msgspec
 
 from gpuq.core.guard.scene import Scene, Use, Verdict, absolute
-from gpuq.core.guard.shell import UNKNOWN, Simple
+from gpuq.core.guard.shell import ANY_DEPTH, UNKNOWN, Simple
 
 
 def judge_edit(path: str, scene: Scene) -> Verdict:
@@ -27,7 +27,23 @@ def judge_write(path: str, scene: Scene, how: str) -> Verdict:
 _MOST_WORDS = 256
 _SEDS = re.compile(r"-[nErsuz]*i|--in-place")
 _PERLS = re.compile(r"-[pnlaw0-9]*i")
-_EDITORS = frozenset("tee touch patch ed ex vim vi nvim nano emacs sponge dos2unix gzip gunzip xz bzip2 black".split())
+_EDITORS = frozenset("tee touch patch ed ex vim vi nvim nano emacs sponge dos2unix gzip gunzip xz bzip2".split())
+_FORMATTERS = frozenset({"black", "isort", "ruff"})
+_LOOKS = frozenset({"--check", "--check-only", "-c", "--diff"})
+_REWRITES = {
+    "shfmt": frozenset({"-w", "--write"}),
+    "yq": frozenset({"-i", "--inplace"}),
+    "prettier": frozenset({"-w", "--write"}),
+    "autopep8": frozenset({"-i", "--in-place"}),
+    "clang-format": frozenset({"-i"}),
+}
+"""Programs that change the files they are given, with one of these options."""
+_OUTPUT = {
+    "curl": ("-o", "--output"),
+    "wget": ("-O", "--output-document"),
+    "sort": ("-o", "--output"),
+}
+"""Options whose value is a file to write."""
 _PATCH = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$", re.MULTILINE)
 
 
@@ -53,9 +69,9 @@ def changes(name: str, arguments: Sequence[str], scene: Scene) -> Iterator[Verdi
         yield from _all_written(plain, scene, "changed")
     elif _in_place(name, arguments, flags):
         yield from _all_written(plain, scene, "edited")
-    elif name in {"curl", "wget"}:
-        option = {"curl": ("-o", "--output"), "wget": ("-O", "--output-document")}[name]
-        files = [value for word, value in pairwise(arguments) if word in option]
+    elif name in _OUTPUT:
+        files = [value for word, value in pairwise(arguments) if word in _OUTPUT[name]]
+        files += [word.partition("=")[2] for word in flags if word.partition("=")[0] in _OUTPUT[name]]
         yield from _all_written(files, scene, "overwritten")
     elif name == "dd":
         yield from _all_written([word[3:] for word in arguments if word.startswith("of=")], scene, "overwritten")
@@ -70,6 +86,10 @@ def _in_place(name: str, arguments: Sequence[str], flags: Sequence[str]) -> bool
         return any(_SEDS.match(flag) for flag in flags)
     if name in {"perl", "ruby"}:
         return any(_PERLS.match(flag) for flag in flags)
+    if name in _FORMATTERS:  # without an option, unless they are told to look only
+        return (name != "ruff" or "format" in arguments[:1] or "--fix" in flags) and not _LOOKS & set(flags)
+    if name in _REWRITES:
+        return bool(_REWRITES[name] & set(flags))
     return name in {"awk", "gawk"} and "inplace" in arguments
 
 
@@ -101,7 +121,9 @@ def _git(arguments: Sequence[str], scene: Scene) -> Iterator[Verdict]:
         del arguments[: 2 if arguments[0] in {"-C", "-c", "--git-dir", "--work-tree"} else 1]
     verb, flags = arguments[:1], [word for word in arguments[1:] if word.startswith("-")]
     plain = [word for word in arguments[1:] if not word.startswith("-")]
-    if verb in (["checkout"], ["restore"]):
+    if verb == ["restore"] and {"--staged", "-S"} & set(flags) and not {"--worktree", "-W"} & set(flags):
+        return  # the index alone
+    if verb in (["checkout"], ["restore"]) or (verb == ["stash"] and plain[:1] == ["push"]):
         yield from _all_written(plain, scene, "changed")
     elif verb == ["rm"] and "--cached" not in flags and not {"-n", "--dry-run"} & set(flags):
         yield from _all_written(plain, scene, "changed", removal=True)
@@ -167,26 +189,33 @@ def _all_written(words: Sequence[str], scene: Scene, how: str, *, removal: bool 
         return
     for word in words[:_MOST_WORDS]:
         for path in _braces(word):
-            for one in (path, *_matching(path, scene)):
+            for one in (*([] if ANY_DEPTH in path else [path]), *_matching(path, scene)):
                 yield _written(one, scene, how, removal=removal)
 
 
 def _matching(path: str, scene: Scene) -> Sequence[str]:
     """The files that a pattern stands for, where it can lead into the runs root; no others are looked for."""
-    fixed = re.match(r"[^*?\[]*", path)
+    fixed = re.match(rf"[^*?\[{ANY_DEPTH}]*", path)
     if UNKNOWN in path or fixed is None or fixed[0] == path:
         return ()
     whole = posixpath.join(scene.cwd, path)
     start = absolute(posixpath.dirname(fixed[0]) or ".", scene)
     if f"{start}/".startswith(f"{scene.runs}/"):
-        return scene.glob(whole.replace("**", "*"))[:_MOST_WORDS]
+        return scene.glob(_pattern(whole))[:_MOST_WORDS]
     if f"{scene.runs}/".startswith(start.rstrip("/") + "/"):
         inside = posixpath.relpath(scene.runs, start).split("/")
         parts = posixpath.relpath(posixpath.normpath(whole), start).split("/")
+        if ANY_DEPTH in parts[: len(inside)]:
+            return scene.glob(posixpath.join(scene.runs, "**", parts[-1]))[:_MOST_WORDS]
         if all(map(fnmatchcase, inside, parts)):
             pattern = posixpath.join(scene.runs, *parts[len(inside) :])
-            return scene.glob(pattern.replace("**", "*")) if len(parts) > len(inside) else (scene.runs,)
+            return scene.glob(_pattern(pattern)) if len(parts) > len(inside) else (scene.runs,)
     return ()
+
+
+def _pattern(path: str) -> str:
+    """As Python's glob reads it: `**` is `*` to bash (unless told otherwise), and what find walks through is `**`."""
+    return path.replace("**", "*").replace(ANY_DEPTH, "**")
 
 
 def _braces(word: str) -> list[str]:

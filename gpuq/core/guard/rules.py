@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from gpuq.core.guard import makefile
+from gpuq.core.guard.code import given_to_a_shell
 from gpuq.core.guard.files import changes, diffed_files, judge_edit, judge_write, patched_files, writes
 from gpuq.core.guard.python import deeds
 from gpuq.core.guard.scene import Scene, Verdict, absolute
-from gpuq.core.guard.shell import UNKNOWN, Parse, Parsed, Simple
+from gpuq.core.guard.shell import ANY_DEPTH, UNKNOWN, Parse, Parsed, Simple
 from gpuq.core.guard.training import is_training, is_training_module, on_the_cpu
 from gpuq.core.guard.unwrap import Program, programs
 
@@ -24,13 +26,15 @@ _LAUNCHERS = frozenset({"torchrun", "deepspeed", "horovodrun", "mpirun", "mpiexe
 _LAUNCHER_MODULES = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed"}
 )
-_RUNNER_MODULES = frozenset("cProfile profile pdb ipdb trace coverage debugpy scalene viztracer kernprof".split())
+_RUNNER_MODULES = frozenset("cProfile profile pdb ipdb trace coverage debugpy scalene viztracer kernprof fire".split())
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 _GPU_OPTION = re.compile(r"(--gpus|--device[= ]/dev/nvidia|--device[= ]nvidia|--runtime[= ]nvidia)")
 _NOTEBOOKS = frozenset({"papermill", "jupyter", "jupyter-nbconvert", "jupyter-execute"})
 _PYTHON = re.compile(r"(i?python|pypy)[\d.]*$")
 _START_UP = re.compile(r"(^|/)(activate|\.?(bash|zsh)rc|\.?(bash_|z)?profile|conda\.sh|mamba\.sh|nvm\.sh)$")
 """What sets a shell up: it starts no work, and has much in it that is known only when it runs."""
+_LETTERS = "-[bBdEhiIOPqsSuvV]*"
+"""Python's options without a value, one or more (python(1)); -c and -m may stand behind them in one word."""
 _ASKS_HELP = frozenset({"--help", "-h", "--version", "-V", "--usage"})
 _MAKE_IT_A_RUN = "make it a run and submit it: gpuq new TAG --from PROVEN KEY=VALUE, then gpuq submit TAG"
 _SHORT = 4096
@@ -83,7 +87,7 @@ def _judge_text(text: str, parse: Parse, scene: Scene, environment: Mapping[str,
             merged = {**environment, **program.environment}
             there = msgspec.structs.replace(
                 here,
-                cwd=posixpath.join(scene.cwd, program.cwd),
+                cwd=posixpath.join(scene.cwd, scene.home if "ssh-here" in program.wrappers else program.cwd),
                 remote=scene.remote or "ssh" in program.wrappers,
                 step=scene.step or "srun" in program.wrappers,
             )
@@ -140,13 +144,17 @@ def _judge_program(
         yield _bare(scene, environment, name, arguments)
     elif name == "lightning" and {"run", "fit"} & set(arguments[:1]):
         yield _bare(scene, environment, f"lightning {arguments[0]}", arguments)
-    elif name in _NOTEBOOKS and (name == "papermill" or {"execute", "--execute"} & set(arguments)):
+    elif name in _NOTEBOOKS and (name == "papermill" or {"execute", "--execute", "run"} & set(arguments)):
         for word in arguments:
             if word.endswith(".ipynb") and is_training(word, scene):
                 yield _bare(scene, environment, f"{name} {word}", arguments)
     elif _PYTHON.match(name):
         yield from _python(name, arguments, program, environment, parse, scene, depth)
+    elif name in {"make", "gmake"}:
+        yield from _make(arguments, environment, parse, scene, depth)
     else:
+        for text in given_to_a_shell(name, arguments):
+            yield from _judge_text(text, parse, scene, environment, depth + 1)
         if program.path and "/" in program.path and program.path.endswith((".sh", ".bash")):
             yield from _script((program.path, *arguments), environment, parse, scene, depth)
         elif program.path and is_training(program.path, scene):
@@ -158,6 +166,23 @@ def _judge_program(
             for path in diffed_files(program.stdin):
                 yield judge_edit(path, scene)
         yield from changes(name, arguments, scene)
+
+
+def _make(
+    arguments: Sequence[str], environment: Mapping[str, str], parse: Parse, scene: Scene, depth: int
+) -> Iterator[Verdict]:
+    """What is refused in the recipes of the targets; whatever else stands in a Makefile passes."""
+    asked = makefile.arguments_of(arguments)
+    if asked is None or any(UNKNOWN in word for word in arguments):
+        return
+    directory, file, variables, goals = asked
+    scene = msgspec.structs.replace(scene, cwd=posixpath.join(scene.cwd, directory))
+    texts = (scene.read(absolute(name, scene)) for name in ([file] if file else makefile.FILES))
+    text = next((one for one in texts if one is not None), "")
+    for line in makefile.recipes(text, goals, variables):
+        for verdict in _judge_text(line, parse, scene, environment, depth + 1):
+            if verdict.refused:
+                yield verdict
 
 
 def _submission(name: str, arguments: Sequence[str], scene: Scene) -> Verdict:
@@ -222,10 +247,10 @@ def _script(
         yield Verdict(doubt="which script is run is known only when it runs")
         return
     path = absolute(arguments[0], scene)
-    if "*" in path:
-        path = next(iter(scene.glob(path)), path)
+    if "*" in path or ANY_DEPTH in path:
+        path = next(iter(scene.glob(path.replace("**", "*").replace(ANY_DEPTH, "**"))), path)
     tag = scene.tag(path)
-    if tag is not None and posixpath.basename(path) == "job.sh":
+    if tag is not None and posixpath.basename(path) == "job.sh" and not on_the_cpu((), environment):
         if not scene.in_job and environment.get("GPUQ_CHECK", "") in {"", "0"}:
             yield Verdict(
                 rule="run-by-hand",
@@ -252,13 +277,13 @@ def _python(
     n = 0
     while n < len(arguments) and arguments[n].startswith("-"):
         word = arguments[n]
-        if word == "-c" or re.fullmatch(r"-[a-zA-Z]*c", word):
+        if re.fullmatch(rf"{_LETTERS}c", word):
             code = arguments[n + 1] if n + 1 < len(arguments) else ""
             yield from _code(code, environment, parse, scene, depth)
             return
-        if word == "-m" or word.startswith("-m"):
-            module = word[2:] or (arguments[n + 1] if n + 1 < len(arguments) else "")
-            rest = arguments[n + (1 if word[2:] else 2) :]
+        if match := re.fullmatch(rf"{_LETTERS}m(.*)", word):
+            module = match[1] or (arguments[n + 1] if n + 1 < len(arguments) else "")
+            rest = arguments[n + (1 if match[1] else 2) :]
             if module in _LAUNCHER_MODULES or (module == "accelerate" and rest[:1] == ("launch",)):
                 yield _bare(scene, environment, f"{name} -m {module}", rest)
             elif module in _RUNNER_MODULES:
@@ -277,7 +302,7 @@ def _python(
         if arguments == (UNKNOWN,):
             return
     script = arguments[n]
-    if UNKNOWN in script:
+    if UNKNOWN in script or ANY_DEPTH in script:
         yield Verdict(doubt="which Python program is run is known only when it runs")
     elif is_training(script, scene):
         yield _bare(scene, environment, f"{name} {script}", arguments[n + 1 :])

@@ -6,12 +6,13 @@ is the character UNKNOWN in it, so that `\0/bin/sbatch` still has a last compone
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 UNKNOWN = "\0"
+ANY_DEPTH = "\1"
+"""A component of a path that stands for none, one or more directories: what `find` looks through."""
 
 
 class Simple(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,16 +53,3 @@ class Parsed(msgspec.Struct, frozen=True):
 
 Parse = Callable[[str, Mapping[str, str]], Parsed]
 """A text, and the variables that are known before it begins (PWD: where that is, HOME)."""
-
-
-def output_of(command: Simple) -> str | None:
-    """What a command writes to its standard output, near enough to be read as a script; None: not known."""
-    match command.words:
-        case ("cat" | "tee", *rest) if command.words[0] == "tee" or rest in ([], ["-"]):
-            return command.stdin
-        case ("echo" | "printf", *rest) if command.known:
-            while rest and re.fullmatch(r"-[neE]+", rest[0]):
-                del rest[0]
-            text = " ".join(rest)
-            return text.replace("\\n", "\n") if command.words[0] == "printf" or "-e" in command.words else text
-    return None

@@ -1,7 +1,6 @@
 """From the command that a person wrote to the program that will run: `sudo -u x env A=1 timeout 9 bash -c '…'`.
 
-A table of programs that run another one, with those of their options that take a value (from their man pages), and how
-many arguments stand before the command. A shell's script comes back as text, to be parsed again.
+gpuq.core.guard.wrappers has the programs that run another one. A shell's script comes back as text, to be parsed again.
 """
 
 from __future__ import annotations
@@ -13,138 +12,11 @@ from typing import Any
 
 import msgspec
 
+from gpuq.core.guard.output import found
 from gpuq.core.guard.shell import UNKNOWN, Simple
+from gpuq.core.guard.wrappers import WRAPPERS, Wrapper
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "rbash", "fish", "csh", "tcsh"})
-
-
-class Wrapper(msgspec.Struct, frozen=True):
-    """How a program takes the command that it runs: options with a value, arguments before the command."""
-
-    valued: frozenset[str] = frozenset()
-    before: int = 0
-    variables: bool = False
-    """NAME=VALUE may stand before the command."""
-    verbs: tuple[str, ...] = ()
-    """Words that make it run a command: `conda run`, `uv run`, `docker exec`."""
-    text: frozenset[str] = frozenset()
-    """Options whose value is a shell's text: `script -c`, `su -c`."""
-    joined: bool = False
-    """The command's words are put together and given to a shell: `watch`, `ssh`."""
-    moves: frozenset[str] = frozenset()
-    """Options whose value is the directory that it runs in: `env -C`."""
-    modules: bool = False
-    """Has -m like Python: `uv run -m`, `coverage run -m`."""
-    words: bool = False
-    """A long option that is not in `flags` takes the next word: `srun --ntasks 1`."""
-    flags: frozenset[str] = frozenset()
-
-
-def _wrapper(valued: str = "", *, before: int = 0, variables: bool = False, verbs: str = "", text: str = "",
-             joined: bool = False, moves: str = "", modules: bool = False, flags: str = "") -> Wrapper:  # fmt: skip
-    return Wrapper(
-        valued=frozenset(f"{valued} {moves}".split()),
-        before=before,
-        variables=variables,
-        verbs=tuple(verbs.split()),
-        text=frozenset(text.split()),
-        joined=joined,
-        moves=frozenset(moves.split()),
-        modules=modules,
-        words=bool(flags),
-        flags=frozenset(flags.split()),
-    )
-
-
-_CONDA = _wrapper("-n --name -p --prefix --cwd", verbs="run")
-WRAPPERS: dict[str, Wrapper] = {
-    "env": _wrapper("-u --unset", moves="-C --chdir", variables=True, text="-S --split-string"),
-    "sudo": _wrapper(
-        "-u -g -h -p -C -r -t -T -U -R --user --group --host --prompt --chroot", moves="-D --chdir", variables=True
-    ),
-    "doas": _wrapper("-u -C"),
-    "su": _wrapper("-s -g -G --shell", text="-c --command", before=2),
-    "runuser": _wrapper("-u -g -G -s", text="-c --command"),
-    "nohup": _wrapper(),
-    "setsid": _wrapper(),
-    "nice": _wrapper("-n --adjustment"),
-    "ionice": _wrapper("-c -n -p --class --classdata"),
-    "chrt": _wrapper(before=1),
-    "taskset": _wrapper(before=1),
-    "numactl": _wrapper("-C -m -N -i -l -p"),
-    "timeout": _wrapper("-k -s --kill-after --signal", before=1),
-    "time": _wrapper("-f -o --format --output"),
-    "stdbuf": _wrapper("-i -o -e --input --output --error"),
-    "strace": _wrapper("-e -o -p -s -u -E -P -I"),
-    "ltrace": _wrapper("-e -o -p -s -u"),
-    "gdb": _wrapper("-x -ex"),
-    "cuda-gdb": _wrapper("-x -ex"),
-    "compute-sanitizer": _wrapper("--tool"),
-    "xvfb-run": _wrapper("-e -f -n -p -s -w --server-args --server-num"),
-    "ssh": _wrapper("-b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w", before=1, joined=True),
-    "srun": _wrapper(
-        "-A -b -c -C -d -D -e -G -i -J -m -M -n -N -o -p -q -r -S -t -T -w -W -x",
-        flags="--contiguous --disable-status --exact --exclusive --hold --kill-on-bad-exit --label --multi-prog "
-        "--no-allocate --no-kill --overcommit --overlap --oversubscribe --preserve-env --pty --quiet --reboot "
-        "--spread-job --unbuffered --use-min-nodes --verbose",
-    ),
-    "py-spy": _wrapper("-o -f -r -d --output --format --rate --duration", verbs="record top"),
-    "coverage": _wrapper("--rcfile --source --include --omit --data-file", verbs="run", modules=True),
-    "kernprof": _wrapper("-o --outfile -s --setup"),
-    "scalene": _wrapper("--outfile"),
-    "viztracer": _wrapper("-o --output_file"),
-    "mise": _wrapper(verbs="exec x"),
-    "asdf": _wrapper(verbs="exec"),
-    "pyenv": _wrapper(verbs="exec"),
-    "dotenv": _wrapper("-f --file", verbs="run"),
-    "valgrind": _wrapper(),
-    "perf": _wrapper("-e -o -F", verbs="record stat trace"),
-    "nsys": _wrapper(
-        "-o -t -s -f -c --output --trace --sample --force-overwrite --stats --gpu-metrics-device", verbs="profile"
-    ),
-    "ncu": _wrapper("-o"),
-    "flock": _wrapper("-w -E --timeout --conflict-exit-code", before=1, text="-c --command"),
-    "xargs": _wrapper("-n -P -I -L -a -d -s -E --max-args --max-procs --replace --arg-file --delimiter"),
-    "parallel": _wrapper("-j --jobs -N -a --arg-file --colsep", joined=True),
-    "watch": _wrapper("-n -d --interval", joined=True),
-    "unbuffer": _wrapper(),
-    "script": _wrapper("-t -o", text="-c --command"),
-    "exec": _wrapper("-a"),
-    "builtin": _wrapper(),
-    "coproc": _wrapper(),
-    "command": _wrapper(),
-    "busybox": _wrapper(),
-    "systemd-run": _wrapper("-p -u -E -M -H -t --unit --property --setenv --slice --uid --gid --working-directory"),
-    "systemd-inhibit": _wrapper(),
-    "cgexec": _wrapper("-g"),
-    "unshare": _wrapper(),
-    "nsenter": _wrapper("-t"),
-    "chroot": _wrapper(before=1),
-    "conda": _CONDA,
-    "mamba": _CONDA,
-    "micromamba": _CONDA,
-    "uv": _wrapper(
-        "--with --with-editable --with-requirements -p --python --project --env-file --extra --group --package --index "
-        "--cache-dir --config-file",
-        moves="--directory",
-        verbs="run",
-        modules=True,
-    ),
-    "poetry": _wrapper("-C --directory -P --project", verbs="run"),
-    "pdm": _wrapper("-p --project", verbs="run"),
-    "pipenv": _wrapper(verbs="run"),
-    "hatch": _wrapper("-e --env", verbs="run"),
-    "pixi": _wrapper("-e --environment --manifest-path", verbs="run"),
-    "rye": _wrapper(verbs="run"),
-    "direnv": _wrapper(before=1, verbs="exec"),
-    "nix-shell": _wrapper("-p -I -A --attr", text="--run --command"),
-    "nix": _wrapper("-f --file -I", verbs="-c --command"),
-    "apptainer": _wrapper("-B --bind -H --home -W --pwd --env --env-file", before=1, verbs="exec"),
-    "singularity": _wrapper("-B --bind -H --home -W --pwd --env --env-file", before=1, verbs="exec"),
-    "docker": _wrapper("-u -w -e --user --workdir --env", before=1, verbs="exec"),
-    "podman": _wrapper("-u -w -e --user --workdir --env", before=1, verbs="exec"),
-    "gpuq": _wrapper(verbs="run"),
-}
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +44,10 @@ def programs(command: Simple) -> Iterator[Program]:
     yield from _unwrap(list(command.words), environment, command, ())
 
 
+_HERE = re.compile(r"([\w.-]+@)?(localhost(\.localdomain)?|127(\.\d+){3}|::1)")
+"""A host name that means this machine."""
+_MOST_LINES = 16
+"""Lines of what xargs reads that are looked at one by one."""
 _SCRIPTS = frozenset({"uv", "coverage", "kernprof", "scalene", "viztracer", "py-spy", "pdm", "hatch", "pixi"})
 """They start a Python program that is named without `python`."""
 
@@ -203,8 +79,9 @@ def _unwrap(
         for start, word in enumerate(words):
             if start >= end and word in {"-exec", "-execdir", "-ok", "-okdir"}:
                 end = next((n for n in range(start, len(words)) if words[n] in {";", "+"}), len(words))
-                inner = [UNKNOWN if one == "{}" else one.replace("{}", UNKNOWN) for one in words[start + 1 : end]]
-                yield from _unwrap(inner, environment, command, (*outer, "find"))
+                for file in found(words):
+                    inner = [one.replace("{}", file) for one in words[start + 1 : end]]
+                    yield from _unwrap(inner, environment, command, (*outer, "find"))
         return
     if name in {"tmux", "screen"}:
         yield from _terminal(name, words, made)
@@ -217,7 +94,8 @@ def _unwrap(
     rest, text, where = _rest(words[1:], wrapper, environment)
     if where and UNKNOWN not in where:
         command = msgspec.structs.replace(command, cwd=posixpath.join(command.cwd, where))
-    made |= {"environment": environment, "cwd": command.cwd, "wrappers": (*outer, name)}
+    shown = "ssh-here" if name == "ssh" and any(map(_HERE.fullmatch, words[1 : len(words) - len(rest)])) else name
+    made |= {"environment": environment, "cwd": command.cwd, "wrappers": (*outer, shown)}
     if text is not None:
         yield Program(text=text, **made)
     elif rest and (wrapper.joined or name == "hatch") and any(" " in word for word in rest[:1]):
@@ -225,13 +103,29 @@ def _unwrap(
     elif rest:
         if name in _SCRIPTS and rest[0].endswith(".py"):
             rest = ["python", *rest]
-        yield from _unwrap(rest, environment, command, (*outer, name))
+        for line in _fed(words, rest, command.stdin) if name == "xargs" else [rest]:
+            yield from _unwrap(line, environment, command, (*outer, shown))
+
+
+def _fed(words: list[str], rest: list[str], stdin: str | None) -> list[list[str]]:
+    """The command lines that xargs makes of its own words: with what it reads at their end, or in the place of -I's word."""
+    options = words[1 : len(words) - len(rest)]
+    place = next((n for n, word in enumerate(options) if re.match(r"-I|-i$|--replace", word)), None)
+    read = [UNKNOWN] if stdin is None else stdin.split()
+    if place is None:
+        return [[*rest, *read]]
+    named = options[place].removeprefix("-I").removeprefix("--replace").removeprefix("=").removeprefix("-i")
+    token = named or (options[place + 1] if options[place] == "-I" and place + 1 < len(options) else "{}")
+    lines = [UNKNOWN] if stdin is None else stdin.split("\n")[:_MOST_LINES]
+    return [[word.replace(token, line) for word in rest] for line in lines if line]
 
 
 def _later(name: str, words: list[str], made: dict[str, Any]) -> Iterator[Program]:
     """Builtins and programs that take a shell's text, to be read now or later."""
     if name == "eval":
-        yield Program(text=" ".join(words[1:]), **made)
+        # what gpuq prints to be read by a shell (`gpuq local env`) is no doubt
+        if words[1:] != [UNKNOWN] or set(made["inner"]) != {"gpuq"}:
+            yield Program(text=" ".join(words[1:]), **made)
     elif name == "trap":
         if len(words) > 2 and words[1] != "-":
             yield Program(text=words[1], **made)

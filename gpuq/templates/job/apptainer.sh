@@ -10,7 +10,6 @@ cd "${GPUQ_PROJECT:?is not set: submit this run with gpuq}"
 # The run directory is bound by name: with gpuq submit --snapshot it lies outside of the tree that the job runs in.
 inside=(apptainer exec --nv --bind "$PWD" --bind "$GPUQ_RUN_DIR" --pwd "$PWD" "$IMAGE")
 if [[ -n ${GPUQ_CHECK:-} ]]; then # gpuq submit --check: takes seconds, sees no GPU, trains nothing
-  "${inside[@]}" python -m py_compile train.py
   "${inside[@]}" python train.py --help >/dev/null # its imports and its command line
   exit
 fi

@@ -10,7 +10,6 @@ cd "${GPUQ_PROJECT:?is not set: submit this run with gpuq}"
 # Not `conda activate`: that needs a shell which conda has set up, and a job has none.
 conda=${CONDA_EXE:-conda}
 if [[ -n ${GPUQ_CHECK:-} ]]; then # gpuq submit --check: takes seconds, sees no GPU, trains nothing
-  "$conda" run -n "$ENVIRONMENT" python -m py_compile train.py
   "$conda" run -n "$ENVIRONMENT" python train.py --help >/dev/null # its imports and its command line
   exit
 fi

@@ -7,7 +7,6 @@ LR=1e-3
 
 cd "${GPUQ_PROJECT:?is not set: submit this run with gpuq}"
 if [[ -n ${GPUQ_CHECK:-} ]]; then # gpuq submit --check: takes seconds, sees no GPU, trains nothing
-  nix develop -c python -m py_compile train.py
   nix develop -c python train.py --help >/dev/null # its imports and its command line
   exit
 fi

@@ -9,7 +9,6 @@ cd "${GPUQ_PROJECT:?is not set: submit this run with gpuq}"
 python=.venv/bin/python
 [[ -x $python ]] || python=python3
 if [[ -n ${GPUQ_CHECK:-} ]]; then # gpuq submit --check: takes seconds, sees no GPU, trains nothing
-  "$python" -m py_compile train.py
   "$python" train.py --help >/dev/null # its imports and its command line
   exit
 fi

@@ -7,7 +7,6 @@ LR=1e-3
 
 cd "${GPUQ_PROJECT:?is not set: submit this run with gpuq}"
 if [[ -n ${GPUQ_CHECK:-} ]]; then # gpuq submit --check: takes seconds, sees no GPU, trains nothing
-  uv run --frozen python -m py_compile train.py
   uv run --frozen python train.py --help >/dev/null # its imports and its command line
   exit
 fi

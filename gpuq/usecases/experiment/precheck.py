@@ -21,6 +21,8 @@ SECONDS = 60
 _SHOWN = 12
 """Lines of a failed check's output that are shown."""
 _HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "ROCR_VISIBLE_DEVICES": ""}
+_LEAVES_NOTHING = {"PYTHONDONTWRITEBYTECODE": "1"}
+"""No __pycache__ in the project; what is cached of the libraries is still read (Python's manual, "Command line")."""
 
 
 def check(ctx: Context, tag: str, script: str, settings: Settings) -> str:
@@ -33,7 +35,7 @@ def check(ctx: Context, tag: str, script: str, settings: Settings) -> str:
     if lost:
         raise SubmissionRefused(lost, hint=f"gpuq diff {tag}")
     seconds = settings.check_seconds or SECONDS
-    environment = scrub(ctx.environment) | _HIDDEN
+    environment = scrub(ctx.environment) | _HIDDEN | _LEAVES_NOTHING
     environment |= {
         VARIABLE: "1",
         "GPUQ_TAG": tag,
