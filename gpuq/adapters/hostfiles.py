@@ -141,9 +141,7 @@ def updates(roots: Roots) -> Updates:
     excluded: list[str] = []
     for block in re.findall(r"Unattended-Upgrade::Package-Blacklist\s*\{(.*?)\}", settings, re.DOTALL):
         excluded += re.findall(r'"([^"]+)"', block)
-    held = [
-        name for name in _packages(roots, "hold ok installed") if re.search(r"nvidia|^linux-(?:image|headers)", name)
-    ]
+    held = [name for name in _packages(roots, "hold ok installed") if re.search(r"nvidia|^linux-", name)]
     return Updates(unattended=bool(on) and on[-1] not in {"0", "false"}, excluded=tuple(excluded), held=tuple(held))
 
 

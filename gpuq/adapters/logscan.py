@@ -38,24 +38,29 @@ def scan(path: Path, texts: Sequence[str], anywhere: Sequence[str]) -> Log:
 
     Raises OSError.
     """
-    needles = [text.encode() for text in texts]
     with path.open("rb") as handle:
-        size = handle.seek(0, 2)
-        if size <= WHOLE:
-            ranges = [(0, size)]
-        else:
-            ranges = [(0, HEAD), (size - TAIL, size)]
-            # The middle has the rarest and longest of them only: they are found fastest.
-            tail = max(NEAR_HEAD, size - NEAR_TAIL)
-            regions = (
-                (0, NEAR_HEAD, needles),
-                (NEAR_HEAD, tail, [text.encode() for text in anywhere]),
-                (tail, size, needles),
-            )
-            for start, end, wanted in regions:
-                for at in _places(handle, start, min(end, size), wanted):
-                    ranges.append((max(0, at - _BEFORE), min(size, at + _AFTER)))
-        parts = [_lines(handle, start, end, needles, size) for start, end in _merged(ranges)]
+        return scan_open(handle, texts, anywhere)
+
+
+def scan_open(handle: BinaryIO, texts: Sequence[str], anywhere: Sequence[str]) -> Log:
+    """What matters of a log that is open. Raises OSError."""
+    needles = [text.encode() for text in texts]
+    size = handle.seek(0, 2)
+    if size <= WHOLE:
+        ranges = [(0, size)]
+    else:
+        ranges = [(0, HEAD), (size - TAIL, size)]
+        # The middle has the rarest and longest of them only: they are found fastest.
+        tail = max(NEAR_HEAD, size - NEAR_TAIL)
+        regions = (
+            (0, NEAR_HEAD, needles),
+            (NEAR_HEAD, tail, [text.encode() for text in anywhere]),
+            (tail, size, needles),
+        )
+        for start, end, wanted in regions:
+            for at in _places(handle, start, min(end, size), wanted):
+                ranges.append((max(0, at - _BEFORE), min(size, at + _AFTER)))
+    parts = [_lines(handle, start, end, needles, size) for start, end in _merged(ranges)]
     return Log(parts=tuple(part for part in parts if part), size=size)
 
 
@@ -111,6 +116,7 @@ def _lines(handle: BinaryIO, start: int, end: int, needles: list[bytes], size: i
         data = data[_first_break(data) :]
     if end < size:
         data = data[: max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 or len(data)]
+    needles = [needle for needle in needles if needle in data]  # few of them: every frame of a bar is asked for each
     lines: list[str] = []
     for line in data.split(b"\n"):
         frames = [frame for frame in line.split(b"\r") if frame.strip(b"\0 ")]

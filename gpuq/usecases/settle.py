@@ -221,7 +221,7 @@ def judged(ctx: Context, record: Record, end: JobEnd) -> Record:
     return record
 
 
-_TROUBLE = re.compile(rb"(?i)error|exception|traceback|failed|\*\*\* STEP")
+_TROUBLE = re.compile(rb"(?i)error|exception|traceback|failed|\*\*\* STEP|slurm_script: (?:line )?\d+: ")
 """In the end of a log: it is worth being read as `gpuq why` reads it."""
 
 

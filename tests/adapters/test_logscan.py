@@ -91,7 +91,7 @@ def test_half_a_gigabyte_in_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fill", [b"\0", b"\xff", b"x", b"Traceback (most recent call last):\n"], ids=repr)
 def test_a_large_log_of_one_thing(tmp_path: Path, fill: bytes) -> None:
-    path = big(tmp_path / "log", 40 * MIB, fill=fill, end=b"\n" + OOM)
+    path = big(tmp_path / "log", 12 * MIB, fill=fill, end=b"\n" + OOM)
     log = read(path)
     assert verdict(log).id == "gpu_oom"
     assert max(map(len, lines(log))) <= logscan.LONGEST
@@ -115,7 +115,7 @@ def test_the_middle_of_a_large_log(tmp_path: Path) -> None:
 def test_a_text_across_the_border_of_two_blocks(tmp_path: Path) -> None:
     for shift in range(1, 40, 6):
         at = logscan.NEAR_HEAD + logscan._CHUNK - shift
-        path = big(tmp_path / "log", 40 * MIB, (at, b"\n" + TRACEBACK), fill=b"step\n")
+        path = big(tmp_path / "log", 8 * MIB, (at, b"\n" + TRACEBACK), fill=b"step\n")
         assert "ModuleNotFoundError: No module named 'foo'" in lines(read(path))
 
 

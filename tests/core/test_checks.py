@@ -536,6 +536,25 @@ def test_held_packages_are_enough() -> None:
     assert all(check.verdict is Verdict.OK for check in examine(healthy(gpu=gpu, updates=updates)))
 
 
+@pytest.mark.parametrize(
+    ("excluded", "held", "word"),
+    [
+        (("linux-", "nvidia-", "libnvidia-"), (), ""),
+        (("linux-image", ".*nvidia"), (), ""),
+        ((), ("linux-generic-hwe-24.04", "nvidia-driver"), ""),
+        ((), ("linux-image-amd64", "nvidia-settings"), "the NVIDIA driver"),
+        (("nvidia-settings", "linux-firmware"), ("linux-libc-dev",), "the kernel and the NVIDIA driver"),
+        (("nvidia-driver", "("), ("linux-image-6.1.0-13-amd64",), "the kernel"),
+    ],
+)
+def test_what_automatic_upgrades_leave_alone(excluded: tuple[str, ...], held: tuple[str, ...], word: str) -> None:
+    gpu = Gpu(packages=("nvidia-driver",), loaded="1.2", libraries=("1.2",))
+    updates = Updates(unattended=True, excluded=excluded, held=held)
+    (check,) = [one for one in examine(healthy(gpu=gpu, updates=updates)) if one.id == "upgrades"]
+    assert (check.verdict is Verdict.OK) is not bool(word)
+    assert not word or f"may replace {word} while" in check.text
+
+
 def test_a_host_that_is_only_a_client_is_not_asked_for_daemons() -> None:
     checks = examine(healthy(hostname="laptop", processes=without("slurmctld", "slurmd"), node=None))
     assert all(check.verdict is not Verdict.FAILURE for check in checks)

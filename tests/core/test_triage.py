@@ -147,10 +147,8 @@ def test_the_verdict(name: str, known: dict[str, Any], verdict: str, confidence:
 
 def test_every_log_is_used_and_every_row_has_a_case() -> None:
     assert {path.name for path in LOGS.iterdir()} == {case[0] for case in CASES} - {"alone", "empty"}
-    seen = {case[2] for case in CASES}
-    assert {rule.id for rule in RULES} - seen == {
-        "illegal_instruction", "abort", "interrupted", "child_failed", "not_executable"
-    }  # fmt: skip
+    seen = {case[2] for case in CASES} | {path.stem for path in (DATA / "wordings").iterdir()}
+    assert {rule.id for rule in RULES} <= seen
 
 
 @pytest.mark.parametrize(
@@ -176,6 +174,18 @@ def test_an_assertion_of_a_thousand_threads_is_quoted_once() -> None:
 def test_the_blame_is_on_the_users_own_code() -> None:
     evidence = judged("python-error.txt").evidence
     assert "in your code: /home/me/project/conf.py:12 in read" in evidence
+
+
+def test_a_project_that_is_called_like_a_library_is_the_users_own() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/home/me/torch/train.py", line 3, in step',
+        '  File "/home/me/torch/.venv/lib/python3.12/site-packages/nice.py", line 3, in f',
+        "KeyError: 'x'",
+    ]
+    (chain,) = find_chains(lines)
+    assert str(chain.blame("/home/me/torch")) == "/home/me/torch/train.py:3 in step"
+    assert chain.blame("/home/me/other") is None
 
 
 def test_nccl_is_told_as_a_consequence_of_the_first_ranks_error() -> None:
@@ -209,6 +219,28 @@ def test_ignored_exceptions_and_shown_commands_are_no_cause() -> None:
         "ValueError: ignored",
     )
     assert judged(log=Log(parts=(lines,)), exit_code=3).id == "exit_code"
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("export CUDA_VISIBLE_DEVICES=2", "2"),
+        ("OMP_NUM_THREADS=4 CUDA_VISIBLE_DEVICES='1' python train.py", "'1'"),
+        ("set -eu; export CUDA_VISIBLE_DEVICES=-1 && python train.py", "-1"),
+        ("srun env CUDA_VISIBLE_DEVICES=0,1 python train.py", "0,1"),
+        ("CUDA_VISIBLE_DEVICES= python train.py", ""),
+        ("export CUDA_VISIBLE_DEVICES=0", None),
+        ('CUDA_VISIBLE_DEVICES="0" python train.py', None),
+        ("export CUDA_VISIBLE_DEVICES=$SLURM_JOB_GPUS", None),
+        ("# export CUDA_VISIBLE_DEVICES=2", None),
+        ("python train.py  # not with CUDA_VISIBLE_DEVICES=2", None),
+        ('echo "CUDA_VISIBLE_DEVICES=2"', None),
+    ],
+)
+def test_who_hid_the_gpu(line: str, value: str | None) -> None:
+    answer = judged("no-gpu.txt", script=f"#!/bin/bash\n{line}\n")
+    assert answer.id == ("driver_broken" if value is None else "visible_devices")
+    assert value is None or f"job.sh sets CUDA_VISIBLE_DEVICES={value}" in answer.evidence
 
 
 def test_a_checkpoint_is_told_where_it_matters() -> None:

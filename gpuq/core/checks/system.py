@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+
 from gpuq.core.checks.check import Check, failure, ok, warning
 from gpuq.core.checks.hostfacts import FileFact, HostFacts
 
@@ -98,13 +101,27 @@ def _may_write(file: FileFact, owner: str) -> bool:
     return (file.owner == owner and bool(file.mode & 0o200)) or bool(file.mode & 0o002)
 
 
+_KERNELS = ("linux-image-amd64", "linux-image-arm64", "linux-image-generic", "linux-generic")
+_KERNEL = re.compile(r"linux-(?:image|generic|lowlatency|virtual|oem)(?!.*\d+\.\d+\.\d+)")
+"""A package that brings in each new kernel; one kernel that is held by its number keeps no newer one away."""
+
+
+def _excludes(facts: HostFacts, packages: tuple[str, ...]) -> bool:
+    """Whether unattended-upgrades leaves one of the packages alone; its list has regular expressions."""
+    for pattern in facts.updates.excluded:
+        with contextlib.suppress(re.error):
+            if any(re.match(pattern, package) for package in packages):
+                return True
+    return False
+
+
 def _upgrades(facts: HostFacts) -> list[Check]:
     driver = facts.gpu.packages
     if not driver or not facts.updates.unattended:
         return []
     spared = (*facts.updates.excluded, *facts.updates.held)
-    held_driver = any("nvidia" in name for name in spared)
-    held_kernel = any("linux-" in name for name in spared)
+    held_driver = any(name in driver for name in facts.updates.held) or _excludes(facts, driver)
+    held_kernel = any(_KERNEL.match(name) for name in facts.updates.held) or _excludes(facts, _KERNELS)
     if held_driver and held_kernel:
         return ok("upgrades", "automatic upgrades leave kernel and driver alone")
     what = " and ".join(

@@ -24,9 +24,9 @@ class Xid(msgspec.Struct, frozen=True, kw_only=True):
 
     at: datetime.datetime | None
     code: int | None
-    """None for the line about the bus that has no number."""
+    """None for what the driver says without a number: of the bus, and that it could not begin."""
     pci: str
-    """As the driver writes it: 0000:01:00."""
+    """As the driver writes it: 0000:01:00; empty: it does not say."""
     pid: int | None
     grave: bool
     """True where the GPU, and not the program that ran on it, is at fault: it needs a reset, a reboot or a repair."""
@@ -43,9 +43,15 @@ class Mismatch(msgspec.Struct, frozen=True):
 
 _XID = re.compile(r"NVRM: Xid \((?:PCI:)?(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d+)(?:, (?P<rest>.*))?")
 _PID = re.compile(r"\bpid='?(\d+)")
-_BUS = re.compile(r"NVRM: (?:The )?GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F:.]*[0-9a-fA-F])?.*has fallen off the bus")
-_MISMATCH = re.compile(r"NVRM: API mismatch: .*? version (?P<library>[0-9.]*\d)")
-_MODULE = re.compile(r"this kernel module has the version (?P<module>[0-9.]*\d)")
+_GPU = re.compile(r"NVRM: (?:The )?(?:NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F]+:[0-9a-fA-F:.]*[0-9a-fA-F])")
+_BUS = re.compile(r"NVRM:.*fallen off the bus")
+_INIT = re.compile(r"NVRM:.*RmInitAdapter failed!")
+_MISMATCH = re.compile(
+    r"NVRM: API mismatch: .*?has the version (?P<library>[0-9.]*\d)"
+    r".*?this kernel module has.*?the version (?P<module>[0-9.]*\d)"
+)
+_BROKEN_OVER = 4
+"""Lines over which the driver breaks one sentence; the kernel makes records of them, or one with `\\x0a` in it."""
 
 _PROGRAM = {
     8: "the GPU stopped working on this program's kernel (too long a kernel on a GPU with a display)",
@@ -60,6 +66,7 @@ _PROGRAM = {
 _GRAVE = {
     32: "the GPU received corrupted commands: bus, driver or hardware",
     38: "the driver's firmware raised an error",
+    46: "the GPU stopped working: reset it, or reboot",
     48: "an uncorrectable (double bit) memory error: the GPU must be reset",
     61: "the GPU's own microcontroller stopped",
     62: "the GPU's own microcontroller halted: reboot",
@@ -74,16 +81,24 @@ _GRAVE = {
     119: "the driver's processor on the GPU (GSP) does not answer: reboot",
     120: "the driver's processor on the GPU (GSP) failed: reboot",
     140: "an uncorrectable memory error: the GPU must be reset",
+    143: "the GPU could not be initialised: reboot",
+    **dict.fromkeys(range(144, 151), "an NVLink error"),
     154: "the driver asks for a reset or a reboot",
+    155: "an NVLink error",
+    157: "memory with errors could not be taken out of use: replace the GPU",
+    158: "the GPU did not answer in time: reset it, or reboot",
 }
 
 
 def errors(lines: Iterable[KernelLine]) -> list[Xid]:
     """Every error in the kernel log, the oldest first."""
     found = []
+    named = ""  # the GPU that the driver named last; it may say in another line what is wrong with it
     for line in lines:
         if "NVRM" not in line.text:
             continue
+        if match := _GPU.search(line.text):
+            named = match["pci"]
         if match := _XID.search(line.text):
             code = int(match["code"])
             pid = _PID.search(match["rest"] or "")
@@ -98,30 +113,27 @@ def errors(lines: Iterable[KernelLine]) -> list[Xid]:
                     text=line.text.strip(),
                 )
             )
-        elif match := _BUS.search(line.text):
-            found.append(
-                Xid(
-                    at=line.at,
-                    code=None,
-                    pci=match["pci"] or "",
-                    pid=None,
-                    grave=True,
-                    meaning=_GRAVE[79],
-                    text=line.text.strip(),
-                )
-            )
+        elif _BUS.search(line.text) or _INIT.search(line.text):
+            meaning = _GRAVE[79] if _BUS.search(line.text) else _GRAVE[143]
+            text = line.text.strip()
+            found.append(Xid(at=line.at, code=None, pci=named, pid=None, grave=True, meaning=meaning, text=text))
     return found
 
 
 def mismatch(lines: Iterable[KernelLine]) -> Mismatch | None:
-    """The last refusal of a library for its version. The driver breaks the sentence over several lines."""
+    """The last refusal of a library for its version."""
     found: Mismatch | None = None
-    library = ""
+    said: list[str] = []
     for line in lines:
-        if match := _MISMATCH.search(line.text):
-            library = match["library"]
-        if library and (match := _MODULE.search(line.text)):
-            found, library = Mismatch(library, match["module"]), ""
+        if "NVRM: API mismatch" in line.text:
+            said = []
+        elif not said or "NVRM:" not in line.text:
+            continue
+        said.append(line.text)
+        if match := _MISMATCH.search(" ".join(said)):
+            found, said = Mismatch(match["library"], match["module"]), []
+        elif len(said) == _BROKEN_OVER:
+            said = []
     return found
 
 

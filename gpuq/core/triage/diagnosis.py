@@ -11,7 +11,7 @@ from gpuq.core.triage.events import last_start, pick, read_events
 from gpuq.core.triage.evidence import Event, Evidence
 from gpuq.core.triage.rule import Rule
 from gpuq.core.triage.rules import BY_ID, RULES
-from gpuq.core.triage.tracebacks import GAP
+from gpuq.core.triage.tracebacks import GAP, without_rank
 from gpuq.core.triage.words import code_of, cut, expand, fill, memory_says, quotes, slurm_says
 
 
@@ -33,10 +33,22 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 FAR = 200
 """Lines. What stands further from the end than this may have been overcome."""
-_END = 6
+_END = 3
 """Lines that count as the very end of a log."""
 _CONSEQUENCES = 3
 _LOWER = {"certain": "likely", "likely": "possible", "possible": "possible"}
+_AFTERWARDS = re.compile(
+    r"^(?:wandb: |srun: |slurmstepd: |Set the environment variable HYDRA_FULL_ERROR|[WEI]\d{4} [\d:.]+ |\[rank\d+\]:\[[WEI]"
+    r"|[=-]{10,}$|\s*(?:time|host|rank|exitcode|error_file|traceback)\s*: |Failures:$|\s*<NO_OTHER_FAILURES>|Root Cause "
+    r"|\[\d+\]:$|\S+ FAILED$|CUDA kernel errors might|For debugging consider|Compile with `TORCH|Search for `cuda)"
+)
+"""What is still written when a program has ended: by trackers, launchers and Slurm."""
+_SHELLS = frozenset(
+    {"command_not_found", "not_executable", "script_error", "killed", "segfault", "abort", "illegal_instruction"}
+)
+_BY_SHELL = re.compile(r"line \d+: |slurm_script: \d+: ")
+"""What the shell says when a command has failed; a script without `set -e` goes on."""
+_KILLS = re.compile(r"\b(?:p?kill|killall|timeout)\b")
 _TEE = re.compile(r"[^|]\|\s*tee\b")
 
 
@@ -96,10 +108,13 @@ def _by_log(evidence: Evidence, event: Event, found: list[Event], lines: list[st
 
 def _ended_well(evidence: Evidence, rule: Rule, found: list[Event], lines: list[str]) -> Answer:
     """Success is Slurm's word and the results'; the log may know better. What it merely mentions is no failure."""
-    filled = [index for index, line in enumerate(lines) if line.strip() and line != GAP]
-    end = filled[-_END] if len(filled) >= _END else 0
-    hidden = [event for event in found if event.at >= end and (event.chain or event.rule.id == "child_failed")]
+    end, last = _last_lines(lines, found)
+    hidden = [event for event in found if event.at >= end and _is_error(event)]
     killed = [event for event in found if event.rule.id == "host_oom" and oom.SLURMS.search(event.text)]
+    if not (hidden or killed or (evidence.memory is not None and evidence.memory.oom_kill)):
+        hidden = [e for e in found if e.at >= last and e.rule.id in _SHELLS and _BY_SHELL.search(e.text)]
+        if _KILLS.search(evidence.script):  # the helper that it had started in the background, say
+            hidden = [event for event in hidden if event.rule.id != "killed"]
     stopped = [event for event in found if event.rule.id == "hidden_cancel"]
     details = [] if rule.id == "no_failure" else [fill(rule.headline, evidence, None)]
     if hidden:
@@ -114,6 +129,22 @@ def _ended_well(evidence: Evidence, rule: Rule, found: list[Event], lines: list[
         if events:
             return _answer(evidence, BY_ID[id_], events[-1], events, details, "likely")
     return _answer(evidence, rule, None, [], [], rule.confidence)
+
+
+def _last_lines(lines: list[str], found: list[Event]) -> tuple[int, int]:
+    """Where the last lines of a program begin, and the very last one. What an exception says in lines that are set in does
+    not count, nor what others write when the program has ended."""
+    said = {number for event in found if event.chain for trace in event.chain.traces for number, _ in trace.said}
+    filled = [
+        index
+        for index, line in ((index, without_rank(line)) for index, line in enumerate(lines))
+        if line.strip() and line != GAP and not _AFTERWARDS.match(line) and not (index in said and line[0].isspace())
+    ]
+    return (filled[-_END] if len(filled) >= _END else 0), (filled[-1] if filled else 0)
+
+
+def _is_error(event: Event) -> bool:
+    return event.rule.id == "child_failed" or (event.chain is not None and not event.chain.aside)
 
 
 def _answer(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from itertools import accumulate
 
 from gpuq.core.triage.evidence import Event, Evidence, Log
 from gpuq.core.triage.rule import Rule
 from gpuq.core.triage.rules import BY_ID, RULES
-from gpuq.core.triage.tracebacks import ERROR, GAP, Chain, find_chains, without_rank
+from gpuq.core.triage.tracebacks import ERROR, GAP, SLURMS, Chain, find_chains, without_rank
 
 _SEPARATOR = "=== gpuq: started again after"
 _OVERCOME = 50
@@ -34,12 +36,20 @@ def read_events(lines: list[str], evidence: Evidence) -> list[Event]:
     rules = [
         (rule, re.compile(rule.pattern or "|".join(map(re.escape, rule.anchors)))) for rule in RULES if rule.anchors
     ]
-    found = [_of_chain(chain, rules, evidence) for chain in chains if not chain.traces[-1].ignored]
+    worth = _with_one_of(lines, {anchor for rule in RULES for anchor in rule.anchors})
+    found: list[Event] = []
+    for chain in chains:
+        if not chain.traces[-1].ignored:
+            ended, told = _of_chain(chain, rules, evidence)
+            found.append(ended)
+            inside.update(told)
     for index, line in enumerate(lines):
-        if index in inside or line == GAP or line.startswith("+ "):  # `set -x` shows commands, not what they say
+        if line == GAP or line.startswith("+ "):  # `set -x` shows commands, not what they say
+            continue
+        if index in inside and not line.startswith(SLURMS):  # Slurm writes into whatever is being written
             continue
         text = without_rank(line.strip("│┃╭╮╰╯─━ "))
-        event = _match(index, text, None, rules, evidence)
+        event = _match(index, text, None, rules, evidence) if index in worth else None
         if event is None and ERROR.match(text) and ": " in text:
             event = Event(at=index, rule=BY_ID["python_error"], text=text, values={"error": text})
         if event is not None:
@@ -47,12 +57,37 @@ def read_events(lines: list[str], evidence: Evidence) -> list[Event]:
     return sorted(found, key=lambda event: event.at)
 
 
-def _of_chain(chain: Chain, rules: list[tuple[Rule, re.Pattern[str]]], evidence: Evidence) -> Event:
+def _with_one_of(lines: list[str], texts: set[str]) -> set[int]:
+    """Indices of the lines that hold one of the texts; each is looked for in all lines at once, which is fast."""
+    whole = "\n".join(lines)
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    found: set[int] = set()
+    for text in texts:
+        at = whole.find(text)
+        while at >= 0:
+            index = bisect_right(starts, at) - 1
+            found.add(index)
+            at = whole.find(text, starts[index + 1])
+    return found
+
+
+def _of_chain(
+    chain: Chain, rules: list[tuple[Rule, re.Pattern[str]]], evidence: Evidence
+) -> tuple[Event, tuple[int, ...]]:
+    """What the traceback is, and the lines below it that say so."""
     for trace in reversed(chain.traces):
         event = _match(chain.end, trace.error, chain, rules, evidence)
         if event is not None:
-            return event
-    return Event(at=chain.end, rule=BY_ID["python_error"], text=chain.error, values={"error": chain.error}, chain=chain)
+            return event, ()
+    for trace in reversed(chain.traces):
+        for number, text in trace.said:
+            event = _match(chain.end, text, chain, rules, evidence)
+            if event is not None and not event.rule.symptom:
+                return event, (number,)
+    event = Event(
+        at=chain.end, rule=BY_ID["python_error"], text=chain.error, values={"error": chain.error}, chain=chain
+    )
+    return event, ()
 
 
 def _match(
@@ -69,7 +104,7 @@ def _match(
         files = [frame.file for trace in chain.traces for frame in trace.frames] if chain else []
         if rule.frames and not any(re.search(rule.frames, file) for file in files):
             continue
-        values = {name: value for name, value in match.groupdict().items() if value}
+        values = {name.rstrip("0123456789"): value for name, value in match.groupdict().items() if value}
         if rule.script:
             line = re.search(rule.script, evidence.script)
             if line is None:
@@ -84,7 +119,8 @@ def pick(found: list[Event], code: int) -> Event | None:
     that were overcome; of several ranks the one that failed first. Then what explains it. code: the exit code."""
     found = [event for event in found if event.rule.id != "hidden_cancel"]
     causes = [event for event in found if not event.rule.symptom]
-    tracebacks = [event for event in causes if event.chain]
+    tracebacks = [event for event in causes if event.chain and not event.chain.aside]
+    tracebacks = tracebacks or [event for event in causes if event.chain]
     chosen: Event | None = None
     if tracebacks:
         last_of_rank = {event.chain.rank: event for event in tracebacks if event.chain}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpuq.core.memory import oom
 from gpuq.core.triage.rule import AGAIN, ENDS, LOOK, MORE_MEMORY, Rule
 
@@ -16,6 +18,20 @@ _NO_GPU_ANCHORS = (
     "NVIDIA-SMI has failed",
     "No devices were found",
     "Failed to initialize NVML",
+    "cudaGetDeviceCount()",
+    "CUDA driver initialization failed",
+    "torch.cuda.is_available() is False",
+    "No visible GPU devices",
+    "no supported devices found for platform CUDA",
+    "no platforms that are instances of gpu",
+    "No supported gpu backend found",
+    "your machine only has: []",
+    "setup doesn't support bf16/gpu",
+    "no GPUs found",
+    "Failed to infer device type",
+)
+_NO_GPU_PATTERN = "|".join(
+    re.escape(text) + (r"(?!.*out of memory)" if text.startswith("cudaGet") else "") for text in _NO_GPU_ANCHORS
 )
 
 HOST: tuple[Rule, ...] = (
@@ -26,8 +42,8 @@ HOST: tuple[Rule, ...] = (
         advice=(MORE_MEMORY, "or make it need less: fewer DataLoader workers, less data held in memory at once"),
         outcomes=("OUT_OF_MEMORY",),
         confidence="certain",
-        anchors=oom.TEXTS,
-        pattern=oom.PATTERN,
+        anchors=(*oom.TEXTS, "Memory cgroup out of memory"),
+        pattern=oom.PATTERN + r"|Memory cgroup out of memory: Killed process",
         explains=(*ENDS, "exit_code", "segfault", "alloc_failed", "shm", "file_missing"),
         checkpoint=True,
     ),
@@ -135,9 +151,15 @@ HOST: tuple[Rule, ...] = (
         "use the GPU, and yours is not to blame.",
         advice=("reboot the host when the jobs that still run have ended: gpuq queue --all", "nvidia-smi"),
         confidence="certain",
-        anchors=("version mismatch", "unsupported display driver", "forward compatibility was attempted"),
-        pattern=r"(?i:driver/library version mismatch)|unsupported display driver / cuda driver combination"
-        r"|forward compatibility was attempted",
+        anchors=(
+            "version mismatch",
+            "unsupported display driver",
+            "forward compatibility was attempted",
+            "does not match DSO version",
+        ),
+        pattern=r"(?i:driver/library version mismatch|NVML/RM version mismatch)"
+        r"|unsupported display driver / cuda driver combination|forward compatibility was attempted"
+        r"|kernel version [\d.]+ does not match DSO version",
         explains=(*_NO_GPU, "cuda_error", "python_error", "nccl", "exit_code"),
     ),
     Rule(
@@ -170,8 +192,16 @@ HOST: tuple[Rule, ...] = (
             "sudo dmesg | grep -i -E 'xid|nvrm'",
             "reboot the host; if it comes back, the card or its power is bad",
         ),
-        anchors=("uncorrectable ECC", "GPU is lost", "fallen off the bus", "hardware stack error"),
-        pattern=r"(?P<what>uncorrectable ECC error|GPU is lost|fallen off the bus|hardware stack error)",
+        anchors=(
+            "uncorrectable ",
+            "GPU is lost",
+            "fallen off the bus",
+            "hardware stack error",
+            "requires reset",
+            "determine the device handle",
+        ),
+        pattern=r"(?P<what>uncorrectable (?:ECC|NVLink) error|GPU is lost|fallen off the bus|hardware stack error"
+        r"|GPU requires reset|Unable to determine the device handle)",
         explains=("cuda_error", "nccl", "python_error", *_NO_GPU),
     ),
     Rule(
@@ -182,21 +212,39 @@ HOST: tuple[Rule, ...] = (
             "install a CUDA build of it: https://pytorch.org/get-started/locally",
         ),
         confidence="certain",
-        anchors=("not compiled with CUDA enabled",),
+        anchors=(
+            "ot compiled with CUDA",
+            "ot compiled with GPU support",
+            "doesn't have NCCL built in",
+        ),
+    ),
+    Rule(
+        id="cpu_wheel",
+        headline="The installed JAX has no CUDA in it and can never use a GPU.",
+        advice=("python -c 'import jax; print(jax.devices())'", "install it with CUDA: pip install 'jax[cuda12]'"),
+        anchors=("no platforms that are instances of ",),
+        gpu=True,
     ),
     Rule(
         id="driver_old",
         headline="The NVIDIA driver of this host is older than the CUDA that the program was built for.",
         advice=("nvidia-smi", "update the driver (and reboot), or install a PyTorch for an older CUDA"),
         confidence="certain",
-        anchors=("driver version is insufficient", "driver on your system is too old"),
+        anchors=(
+            "driver version is insufficient",
+            "driver on your system is too old",
+            "unsupported toolchain",
+            "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+            "unsatisfied condition: cuda",
+        ),
     ),
     Rule(
         id="visible_devices",
         headline="job.sh sets CUDA_VISIBLE_DEVICES={value} by hand, which hides the GPU that Slurm gave to the job.",
         advice=("delete that line from job.sh; Slurm sets the variable", AGAIN),
         anchors=_NO_GPU_ANCHORS,
-        script=r"(?m)^\s*(?:export\s+|env\s+)?CUDA_VISIBLE_DEVICES=(?P<value>(?![\"']?(?:0[\"']?(?:\s|;|$)|\$))[^\s;&|]+)",
+        pattern=_NO_GPU_PATTERN,
+        script=r"(?m)^(?:[^#\n]*[\s;&|])?CUDA_VISIBLE_DEVICES=(?P<value>(?![\"']?(?:0[\"']?(?:[\s;&|]|$)|\$))[^\s;&|]*)",
         gpu=True,
     ),
     Rule(
@@ -205,6 +253,7 @@ HOST: tuple[Rule, ...] = (
         advice=("gpuq submit {tag}",),
         confidence="certain",
         anchors=_NO_GPU_ANCHORS,
+        pattern=_NO_GPU_PATTERN,
         gpu=False,
     ),
     Rule(
@@ -217,6 +266,7 @@ HOST: tuple[Rule, ...] = (
             "look for CUDA_VISIBLE_DEVICES in the program: grep -rn CUDA_VISIBLE_DEVICES {project}",
         ),
         anchors=_NO_GPU_ANCHORS,
+        pattern=_NO_GPU_PATTERN,
         explains=("nccl",),
     ),
     Rule(
@@ -232,10 +282,17 @@ HOST: tuple[Rule, ...] = (
             "is not compatible with the current PyTorch",
             "cudaErrorNoKernelImage",
             "no longer supports this GPU",
+            "only supports Ampere",
+            "too old to be supported by the triton",
+            "for option 'gpu-name'",
+            "Unsupported gpu architecture",
+            "STATUS_ARCH_MISMATCH",
         ),
         pattern=r"no kernel image is available|CUDA capability (?P<arch>sm_\w+) is not compatible|cudaErrorNoKernelImage"
-        r"|no longer supports this GPU",
-        explains=("cuda_error", "cublas", "python_error", "nccl"),
+        r"|no longer supports this GPU|only supports Ampere GPUs|too old to be supported by the triton"
+        r"|Value '(?P<arch2>sm_\w+)' is not defined for option 'gpu-name'"
+        r"|Unsupported gpu architecture '(?P<arch3>\w+)'|STATUS_ARCH_MISMATCH",
+        explains=("cuda_error", "cublas", "nccl"),
     ),
     # -- memory of the GPU, and what CUDA says ---------------------------------------------------------------------
     Rule(
@@ -260,17 +317,31 @@ HOST: tuple[Rule, ...] = (
         confidence="certain",
         anchors=(
             "out of memory",
+            "Out of memory while",
             "OutOfMemoryError",
             "OUT_OF_MEMORY",
             "RESOURCE_EXHAUSTED",
             "OOM when allocating",
             "STATUS_ALLOC_FAILED",
             "cudaErrorMemoryAllocation",
+            "would exceed memory",
+            "for new constant",
+            "for the cache blocks",
+            "desired GPU memory utilization",
+            "RMM failure",
+            "BFCArena::AllocateRawInternal",
+            "Dst tensor is not ",
         ),
         pattern=r"(?:CUDA|HIP) out of memory(?:\. Tried to allocate (?P<size>[\d.]+ \w+))?"
-        r"|CUDA (?:runtime |driver )?error[^:]*: out of memory|torch\.(?:cuda\.)?OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"
-        r"|RESOURCE_EXHAUSTED: (?:Out of memory|OOM)|OOM when allocating|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
-        r"|cudaErrorMemoryAllocation",
+        r"|CUDA (?:runtime |driver )?error[^:]*: out of memory|(?:torch|cuda|memory)\.OutOfMemoryError"
+        r"|CUDA_ERROR_OUT_OF_MEMORY|(?:Cuda failure \d* ?'|cudaMalloc failed: |GPU:\d+ failed\. Status: )out of memory"
+        r"|RESOURCE_EXHAUSTED: (?:Out of memory|OOM|Allocation .* would exceed memory|Error (?:allocating|loading))"
+        r"|Out of memory while trying to allocate (?P<size3>\d+ bytes)"
+        r"|OOM when allocating(?!.*by allocator (?:cpu|mklcpu))|CU(?:BLAS|DNN)_STATUS_ALLOC_FAILED"
+        r"|cudaErrorMemoryAllocation|Failed to allocate (?P<size2>\d+ bytes) for new constant"
+        r"|No available memory for the cache blocks|is less than desired GPU memory utilization"
+        r"|cudaGetDeviceCount\(\).*out of memory|RMM failure|BFCArena::AllocateRawInternal.*Failed to allocate"
+        r"|Dst tensor is not (?:initialized|copied)",
         explains=("cublas",),
         details=(
             (r"(?:capac\w* of (?P<a>[\d.]+ \w+))", "the GPU has {a}"),
@@ -287,21 +358,23 @@ HOST: tuple[Rule, ...] = (
     ),
     Rule(
         id="cublas",
-        headline="A CUDA library failed ({status}), mostly because the GPU's memory was full or an index out of range.",
+        headline="A CUDA library failed[ ({status})], mostly because the GPU's memory was full or an index out of range.",
         advice=(
             "run it once with CUDA_LAUNCH_BLOCKING=1 in job.sh: the traceback then shows the line that is wrong",
             "try a smaller batch; check that shapes and labels are right",
         ),
         confidence="possible",
-        anchors=("CUBLAS_STATUS_", "CUDNN_STATUS_", "CUSOLVER_STATUS_", "CUFFT_", "CUSPARSE_STATUS_"),
-        pattern=r"(?P<status>CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_\w+|CUFFT_\w+)",
+        anchors=("CUBLAS_STATUS_", "CUDNN_STATUS_", "CUSOLVER_STATUS_", "CUFFT_", "CUSPARSE_STATUS_", "DNN library "),
+        pattern=r"(?P<status>CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_(?!\w*VERSION_MISMATCH)\w+|CUFFT_\w+)"
+        r"|DNN library (?:initialization failed|is not found)",
     ),
     Rule(
         id="cuda_error",
         headline="CUDA failed: {what}.",
         advice=("run it once with CUDA_LAUNCH_BLOCKING=1 in job.sh: the traceback then shows the line that is wrong",),
-        anchors=("CUDA error", "Cuda failure"),
-        pattern=r"CUDA (?:runtime |driver )?error[^:]*: (?P<what>[^\n.]+)|Cuda failure (?:\d+ )?'(?P<other>[^']+)'",
+        anchors=("CUDA error", "Cuda failure", "CUDA_ERROR_"),
+        pattern=r"CUDA (?:runtime |driver )?error[^:]*: (?P<what>[^\n.]+)|Cuda failure (?:\d+ )?'(?P<what2>[^']+)'"
+        r"|CUDA_ERROR_(?:ILLEGAL|LAUNCH|MISALIGNED|UNKNOWN|ASSERT|HARDWARE)\w*: (?P<what3>[^\n.]+)",
         explains=("nccl", "abort"),
     ),
 )

@@ -1,90 +1,10 @@
-"""Rows of the table of causes: shared memory and disk, the environment, the program, the script, and what is left."""
+"""Rows of the table of causes: the program, its symptoms, the script, and what is left."""
 
 from __future__ import annotations
 
-from gpuq.core.triage.rule import AGAIN, LOOK, MORE_MEMORY, Rule
+from gpuq.core.triage.rule import AGAIN, DIED, LOOK, MORE_MEMORY, Rule, died_of
 
 PROGRAM: tuple[Rule, ...] = (
-    # -- shared memory and disk ------------------------------------------------------------------------------------
-    Rule(
-        id="shm",
-        headline="Shared memory (/dev/shm) ran out; DataLoader workers hand their batches over in it.",
-        advice=(
-            "df -h /dev/shm",
-            "use fewer workers, or torch.multiprocessing.set_sharing_strategy('file_system')",
-            "what lies in /dev/shm counts as the job's memory, too: " + MORE_MEMORY,
-        ),
-        anchors=("shared memory", "Bus error", "/dev/shm", "</torch_"),  # noqa: S108 - a text to look for
-        pattern=r"out of shared memory|signal: Bus error|(?:unable to|while) .*shared memory|</torch_\w+"
-        r"|/dev/shm.*No space left|No space left.*/dev/shm",
-        explains=("dataloader_died", "child_failed", "python_error"),
-        exits=(135,),
-    ),
-    Rule(
-        id="shm",
-        headline="Shared memory (/dev/shm) is full: Python could not make a lock or a buffer for its processes there.",
-        advice=("df -h /dev/shm", "rm what is left there of jobs that have ended: ls -l /dev/shm", "use fewer workers"),
-        anchors=("No space left on device",),
-        frames=r"multiprocessing/(?:synchronize|heap|shared_memory|queues|context|popen\w*|reductions)\.py$",
-    ),
-    Rule(
-        id="disk_full",
-        headline="The disk it writes to is full[ ({path})].",
-        advice=("df -h {run_dir} /tmp", "du -xsh {run_dir}/* | sort -h | tail"),
-        confidence="certain",
-        anchors=("No space left on device", "Disk quota exceeded", "unexpected pos "),
-        pattern=r"(?:No space left on device|Disk quota exceeded)(?:: '(?P<path>[^']+)')?|unexpected pos \d+ vs \d+",
-        explains=("python_error", "child_failed", "nccl"),
-    ),
-    # -- the environment -------------------------------------------------------------------------------------------
-    Rule(
-        id="env_activation",
-        headline="The environment was never activated in the job, so the Python that ran is not the one you meant.",
-        advice=(
-            "in job.sh: source ~/miniconda3/etc/profile.d/conda.sh && conda activate NAME (a job reads no ~/.bashrc)",
-            "or call its Python by path, and begin job.sh with: set -euo pipefail",
-        ),
-        anchors=(
-            "CommandNotFoundError",
-            "EnvironmentNameNotFound",
-            "EnvironmentLocationNotFound",
-            "onda: command not found",
-            "mamba: command not found",
-            "/activate: No such file",
-            "conda.sh: No such file",
-            "before 'conda activate'",
-        ),
-        pattern=r"CommandNotFoundError: Your shell|EnvironmentNameNotFound|EnvironmentLocationNotFound"
-        r"|(?:micromamba|mamba|conda): command not found|/activate: No such file|conda\.sh: No such file"
-        r"|before 'conda activate'",
-        explains=("import_error", "command_not_found", "shared_library", "exit_code"),
-    ),
-    Rule(
-        id="shared_library",
-        headline="A shared library does not fit or is missing[: {library}].",
-        advice=(
-            "in job.sh: unset LD_LIBRARY_PATH (PyTorch brings its own CUDA libraries; others found first break it)",
-            "ldd on the file that the message names shows which one is taken",
-        ),
-        anchors=("cannot open shared object file", "undefined symbol", "Could not load library", "required by /"),
-        pattern=r"(?P<library>[\w./+-]+\.so[\w.]*): (?:cannot open shared object|undefined symbol)|Could not load library"
-        r"|undefined symbol|version `[^']+' not found \(required by",
-        explains=("abort", "import_error"),
-    ),
-    Rule(
-        id="import_error",
-        headline="A Python module could not be imported[: {module}].",
-        advice=(
-            "install it into the environment of the job; job.sh uses this Python: "
-            "add `which python; python -m pip list` to it",
-            AGAIN,
-        ),
-        confidence="certain",
-        anchors=("ModuleNotFoundError", "ImportError", "No module named"),
-        pattern=r"(?:ModuleNotFoundError|ImportError): (?:No module named '?(?P<module>[\w.]+)'?"
-        r"|cannot import name '(?P<name>\w+)')?|: No module named (?P<main>[\w.]+)",
-        explains=("nccl", "child_failed"),
-    ),
     # -- the program -----------------------------------------------------------------------------------------------
     Rule(
         id="shape",
@@ -101,37 +21,54 @@ PROGRAM: tuple[Rule, ...] = (
             "could not broadcast",
             "equal size",
             "Sizes of tensors must match",
+            "channels, but got",
+            "incompatible shapes",
+            "to have the same shape",
+            "incompatible with the layer",
+            "is invalid for input of size",
+            "mismatch in its core dimension",
+            "train_batch_size is not equal",
+            "to generate shape",
+            "Shape mismatch",
+            "Incompatible shapes",
         ),
-        pattern=r"(?P<what>[^:]*(?:not |be )divisible by.*|size mismatch.*|mat1 and mat2 shapes cannot be multiplied.*"
+        pattern=r"(?P<what>[^:]{0,200}(?:not |be )divisible by.*|size mismatch.*|mat1 and mat2 shapes cannot be multiplied.*"
         r"|The size of tensor a .* must match.*|shapes .* not aligned.*|Expected input batch_size .* to match target.*"
         r"|operands could not be broadcast.*|could not broadcast.*|stack expects each tensor to be equal size.*"
-        r"|Sizes of tensors must match.*)",
+        r"|Sizes of tensors must match.*|expected input.* channels, but got.*|.{0,200}incompatible shapes.*"
+        r"|.{0,200}to have the same shape.*"
+        r"|Input \d+ of layer .* is incompatible with the layer.*|shape '\[.*\]' is invalid for input of size.*"
+        r"|Input operand \d+ has a mismatch in its core dimension.*|train_batch_size is not equal.*"
+        r"|.{0,200}to generate shape .* but got shape.*|Shape mismatch.*|Incompatible shapes.*)",
     ),
     Rule(
         id="dataloader_died",
-        headline="A DataLoader worker process died[ ({signal_name})]; mostly it was killed for memory.",
+        headline="A worker process (of a DataLoader, or a pool) died[ ({signal_name})]; mostly it was killed for memory.",
         advice=(
             MORE_MEMORY + ", or use fewer workers",
             "run it once with num_workers=0: an exception in the worker's code then shows itself",
         ),
-        anchors=("DataLoader worker", "BrokenProcessPool"),
+        anchors=("DataLoader worker", "BrokenProcessPool", "has abruptly died", "TerminatedWorkerError"),
         pattern=r"DataLoader worker \(pid.* (?:exited unexpectedly|killed by signal: (?P<signal_name>\w+))"
-        r"|BrokenProcessPool",
+        r"|BrokenProcessPool|One of the subprocesses has abruptly died|TerminatedWorkerError",
         explains=("nccl", "child_failed"),
     ),
     Rule(
         id="alloc_failed",
         headline="Host memory could not be allocated[: {what}].",
         advice=("it may have asked for far too much at once; the message has the number", MORE_MEMORY),
-        anchors=("MemoryError", "bad_alloc", "Cannot allocate memory", "can't allocate memory"),
-        pattern=r"MemoryError(?:: (?P<what>.+))?|std::bad_alloc|Cannot allocate memory|can't allocate memory",
+        anchors=("MemoryError", "bad_alloc", "Cannot allocate memory", "can't allocate memory", "OOM when allocating"),
+        pattern=r"(?:\bMemoryError|\b_ArrayMemoryError|java\.lang\.OutOfMemoryError)(?:: (?P<what>.+))?|std::bad_alloc"
+        r"|Cannot allocate memory|can't allocate memory|OOM when allocating",
     ),
     Rule(
         id="file_missing",
-        headline="A file that it reads does not exist: {path}.",
-        advice=("ls -ld {path}", "a job starts in {project}; paths are relative to that"),
-        anchors=("FileNotFoundError", "can't open file"),
-        pattern=r"FileNotFoundError: .*'(?P<path>[^']+)'|can't open file '(?P<file>[^']+)'",
+        headline="A file that it reads does not exist[: {path}].",
+        advice=("[ls -ld {path}]", "a job starts in {project}; paths are relative to that"),
+        anchors=("FileNotFoundError", "can't open file", "o such file or directory"),
+        pattern=r"FileNotFoundError(?:.*?[\s:(](?P<quote>['\"])(?P<path>(?:(?!(?P=quote)).)+)(?P=quote))?"
+        r"|can't open file '(?P<path2>[^']+)'|could not open image (?P<path3>[^\s:]+): .*no such file"
+        r"|line \d+: (?:cd: )?(?P<path4>(?!.*/bin/)\S+): No such file or directory$",
     ),
     Rule(
         id="port_in_use",
@@ -141,7 +78,7 @@ PROGRAM: tuple[Rule, ...] = (
             "ss -ltnp shows who has it",
         ),
         anchors=("ddress already in use", "EADDRINUSE"),
-        explains=("nccl", "child_failed", "python_error"),
+        explains=("nccl", "child_failed"),
     ),
     # -- symptoms --------------------------------------------------------------------------------------------------
     Rule(
@@ -152,9 +89,22 @@ PROGRAM: tuple[Rule, ...] = (
             "run it once with NCCL_DEBUG=INFO and TORCH_DISTRIBUTED_DEBUG=DETAIL in job.sh",
         ),
         confidence="possible",
-        anchors=("NCCL", "DistBackendError", "TCPStore", "ncclSystemError", "ncclInternalError", "ncclRemoteError"),
+        anchors=(
+            "NCCL",
+            "DistBackendError",
+            "TCPStore",
+            "Watchdog caught",
+            "ncclUnhandled",
+            "ncclSystemError",
+            "ncclInternalError",
+            "ncclRemoteError",
+            "DistNetworkError",
+            "DistStoreError",
+            "gloo/transport",
+        ),
         pattern=r"Watchdog caught collective|NCCL (?:error|communicator was aborted|watchdog)|nccl\w+Error|DistBackendError"
-        r"|ProcessGroupNCCL|Some NCCL operations|TCPStore.*(?:[Bb]roken pipe|failed|reset)|Broken pipe.*TCPStore",
+        r"|DistNetworkError|DistStoreError|gloo/transport|ProcessGroupNCCL|Some NCCL operations"
+        r"|TCPStore.*(?:[Bb]roken pipe|failed|reset)|Broken pipe.*TCPStore",
         symptom=True,
         explains=("child_failed", "abort"),
     ),
@@ -163,9 +113,10 @@ PROGRAM: tuple[Rule, ...] = (
         headline="A process was killed (SIGKILL) and nothing says by whom; mostly it is for want of host memory.",
         advice=("sudo dmesg | grep -i -E 'out of memory|oom'", MORE_MEMORY),
         confidence="possible",
-        anchors=("Killed", "exitcode  : -9", "SIGKILL"),
-        pattern=r"line \d+:\s+\d+ Killed\b|^(?:\[?\w+\]?:\s*)?Killed\s*$|exitcode\s+: -9|: task [\d,-]+: Killed",
-        exits=(137,),
+        anchors=("Killed", *DIED),
+        pattern=r"line \d+:\s+\d+ Killed\b|^(?:\[?\w+\]?:\s*)?Killed\s*$|: tasks? [\d,-]+: Killed|"
+        + died_of(9, "SIGKILL"),
+        exits=(137, 247),
         symptom=True,
         explains=("child_failed", "nccl"),
     ),
@@ -176,37 +127,38 @@ PROGRAM: tuple[Rule, ...] = (
             "run it once with PYTHONFAULTHANDLER=1 in job.sh: it shows the Python line",
             "mostly libraries that do not fit together: look at what was installed or updated last",
         ),
-        anchors=("egmentation fault", "SIGSEGV"),
+        anchors=("egmentation fault", *DIED),
         pattern=r"line \d+:\s+\d+ Segmentation fault|^Fatal Python error: Segmentation fault|^Segmentation fault"
-        r"|task [\d,-]+: Segmentation fault|exitcode\s+: -11",
-        exits=(139,),
+        r"|: tasks? [\d,-]+: Segmentation fault|" + died_of(11, "SIGSEGV"),
+        exits=(139, 245),
         explains=("child_failed", "nccl"),
     ),
     Rule(
         id="illegal_instruction",
         headline="A library was built for a newer CPU than this host has (illegal instruction).",
         advice=("install a build of it for this CPU, or build it from source",),
-        exits=(132,),
-        anchors=("llegal instruction",),
-        pattern=r"line \d+:\s+\d+ Illegal instruction|^Illegal instruction",
+        exits=(132, 252),
+        anchors=("llegal instruction", *DIED),
+        pattern=r"line \d+:\s+\d+ Illegal instruction|^Illegal instruction|" + died_of(4, "SIGILL"),
     ),
     Rule(
         id="abort",
         headline="It ended itself in native code (abort)[: {what}].",
         advice=(LOOK,),
-        anchors=("terminate called", "what():", "Aborted"),
-        pattern=r"terminate called after throwing an instance of '(?P<what>[^']+)'|what\(\):|line \d+:\s+\d+ Aborted",
-        exits=(134,),
+        anchors=("terminate called", "what():", "Aborted", *DIED),
+        pattern=r"terminate called after throwing an instance of '(?P<what>[^']+)'|what\(\):|line \d+:\s+\d+ Aborted"
+        r"|: tasks? [\d,-]+: Aborted|" + died_of(6, "SIGABRT"),
+        exits=(134, 250),
         symptom=True,
         explains=("child_failed",),
     ),
     Rule(
         id="interrupted",
-        headline="It was told to stop by a signal from outside ({what}).",
+        headline="It was told to stop by a signal from outside[ ({what})].",
         advice=(AGAIN,),
         confidence="possible",
-        anchors=("KeyboardInterrupt", "SIGTERM", "got signal: 15", "SignalException"),
-        pattern=r"^(?:\S+:\s*)?(?P<what>KeyboardInterrupt)\s*$|[Rr]eceived (?P<signal>SIGTERM)|got signal: 15",
+        anchors=("KeyboardInterrupt", "SIGTERM", "got signal: "),
+        pattern=r"^(?:\S+:\s*)?(?P<what>KeyboardInterrupt)\s*$|[Rr]eceived (?P<what2>SIGTERM)|got signal: \d+",
         exits=(130,),
         symptom=True,
         explains=("child_failed",),
@@ -220,6 +172,7 @@ PROGRAM: tuple[Rule, ...] = (
         ),
         confidence="possible",
         anchors=("ChildFailedError", "ChildProcessError", "CalledProcessError"),
+        pattern=r"^(?:\w+\.)*(?:ChildFailedError|ChildProcessError|CalledProcessError)(?::|\s*$)",
         symptom=True,
     ),
     # -- the script ------------------------------------------------------------------------------------------------
@@ -228,8 +181,24 @@ PROGRAM: tuple[Rule, ...] = (
         headline="A command in job.sh does not exist in the job[: {what}].",
         advice=("call it by path, or set PATH in job.sh: a job reads no ~/.bashrc", AGAIN),
         confidence="certain",
-        anchors=("ommand not found", ": not found"),
-        pattern=r"(?:line \d+|sh: \d+|^\w*sh): (?P<what>[\w./+-]+): (?:command )?not found\s*$",
+        anchors=(
+            "ommand not found",
+            ": not found",
+            "Failed to spawn: ",
+            "file not found in $PATH",
+            "fork/exec ",
+            "execve(): ",
+            "/usr/bin/env: ",
+            "bad interpreter: ",
+            "cannot execute: required file",
+            "bin/",
+        ),
+        pattern=r"(?:line \d+|sh: \d+|slurm_script: \d+|^\w*sh): (?P<what>[\w./+-]+): (?:command )?not found\s*$"
+        r"|Failed to spawn: `(?P<what2>[^`]+)`|\"(?P<what3>[^\"]+)\": executable file not found in \$PATH"
+        r"|fork/exec (?P<what9>\S+): no such file"
+        r"|execve\(\): (?P<what4>\S+): No such file|/usr/bin/env: .(?P<what5>[\w.+-]+).: No such file"
+        r"|line \d+: (?P<what7>\S+): (?:(?P<what6>\S+): bad interpreter: No such file|cannot execute: required file)"
+        r"|line \d+: (?P<what8>\S*bin/\S+): No such file or directory$",
         exits=(127,),
     ),
     Rule(
@@ -237,15 +206,27 @@ PROGRAM: tuple[Rule, ...] = (
         headline="A file that job.sh runs is not executable[: {what}].",
         advice=("chmod +x on that file",),
         anchors=("Permission denied",),
-        pattern=r"line \d+: (?P<what>\S+): Permission denied",
+        pattern=r"(?:line \d+|execve\(\)): (?P<what>\S+): Permission denied",
         exits=(126,),
     ),
     Rule(
         id="script_error",
         headline="job.sh itself is at fault: {what}.",
         advice=("bash -n {script}", "mend it, then " + AGAIN),
-        anchors=("unbound variable", "syntax error near", "bad substitution"),
-        pattern=r"line \d+: (?P<what>.*(?:unbound variable|syntax error near.*|bad substitution))",
+        anchors=("unbound variable", "syntax error", "bad substitution", "unexpected EOF"),
+        pattern=r"line \d+: (?P<what>.*(?:unbound variable|syntax error(?: near|:).*|bad substitution"
+        r"|unexpected EOF while.*))",
+    ),
+    Rule(
+        id="usage",
+        headline="The program does not take the arguments that job.sh gives it: {what}.",
+        advice=("gpuq status {tag} shows the command; mend it in job.sh, then " + AGAIN,),
+        anchors=(": error: ", "rror: ", "Unknown command line flag", "Could not consume arg"),
+        pattern=r"^\S+(?: \w+)?: error: (?P<what>(?:unrecognized arguments|the following arguments are required"
+        r"|argument \S+:|ambiguous option|one of the arguments|unexpected argument).*)"
+        r"|^[Ee]rror: (?P<what2>(?:No such option|Invalid value for|Missing (?:option|argument|parameter)"
+        r"|Got unexpected extra argument|unexpected argument).*)"
+        r"|Flags parsing error: (?P<what3>Unknown command line flag .*)|^ERROR: (?P<what4>Could not consume arg: .*)",
     ),
     Rule(
         id="terminated",

@@ -25,7 +25,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     anchors: tuple[str, ...] = ()
     """One of these stands in every line that matches: found fast in a log of any size."""
     pattern: str = ""
-    """A regular expression for one line of the log; empty: the anchor is enough."""
+    """A regular expression for one line of the log; empty: the anchor is enough. Its groups are values for the texts; a
+    number at the end of a group's name does not count, so that several ways to say a thing can give one value."""
     frames: str = ""
     """The line must be the exception of a traceback with such a file in it."""
     script: str = ""
@@ -50,3 +51,20 @@ MORE_MEMORY = "gpuq resubmit {tag} --mem {more_memory}"
 AGAIN = "gpuq resubmit {tag}"
 ENDS = ("python_error", "dataloader_died", "nccl", "child_failed", "interrupted", "killed", "terminated", "abort")
 """What is seen of a job that something else is ending."""
+
+
+def died_of(number: int, name: str) -> str:
+    """What is said, by whoever started it, of a process that this signal ended: torchrun, DeepSpeed, Python's subprocess and
+    multiprocessing, Accelerate.
+
+    >>> died_of(9, "SIGKILL")[:30]
+    'exit ?code\\s*:\\s*-9\\b|return c'
+    """
+    return (
+        rf"exit ?code\s*:\s*-{number}\b|return code = -{number}\b|<Signals\.{name}: {number}>|with signal {name}\b"
+        rf"|Signal {number} \({name}\)"
+    )
+
+
+DIED = ("exitcode", "exit code", "return code = -", "<Signals.", "with signal SIG", "Signal ")
+"""One of these stands in every line that a pattern of `died_of` matches."""

@@ -1,5 +1,5 @@
 """Why attempts fail, as data: one table, a row for each cause. Adding a cause is adding a row and a log below
-tests/data/failures.
+tests/data/failures or tests/data/wordings.
 
 The order of the rows counts twice: of the rows that match one line the first is taken, and of the rows that explain a
 consequence the first is the cause.
@@ -7,11 +7,12 @@ consequence the first is the cause.
 
 from __future__ import annotations
 
+from gpuq.core.triage.environment import ENVIRONMENT
 from gpuq.core.triage.host import HOST
 from gpuq.core.triage.program import PROGRAM
 from gpuq.core.triage.rule import Rule
 
-RULES: tuple[Rule, ...] = HOST + PROGRAM
+RULES: tuple[Rule, ...] = HOST + ENVIRONMENT + PROGRAM
 """Every cause, most decisive first."""
 
 BY_ID: dict[str, Rule] = {rule.id: rule for rule in reversed(RULES)}

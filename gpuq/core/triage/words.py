@@ -51,11 +51,6 @@ def fill(text: str, evidence: Evidence, event: Event | None) -> str:
     values = facts(evidence) | {name: cut(value) for name, value in (event.values if event else {}).items()}
     if event is not None:
         values.setdefault("error", cut(event.text))
-    if "{path}" in text and "path" not in values:
-        values["path"] = values.get("file", "")
-    for name, other in (("module", "main"), ("what", "other"), ("what", "signal"), ("module", "name")):
-        if name not in values and other in values:
-            values[name] = values[other]
     return expand(text, values)
 
 
