@@ -23,7 +23,9 @@ from gpuq.adapters.store.samples import SampleStore
 from gpuq.core.attempt import Ended, Outcome, Record, Request, make_comment
 from gpuq.core.config import Settings
 from gpuq.core.job import Job
+from gpuq.core.memory.values import MemorySummary
 from gpuq.usecases.context import Context
+from gpuq.usecases.memory.ended import better
 from gpuq.usecases.memory.sample import GLANCE, IDLE, KILLED_GRACE, PACE, Roots, Sampler, key_of
 
 START = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
@@ -259,6 +261,91 @@ def test_a_job_elsewhere_is_looked_for_less_and_less(stage: Stage) -> None:
     assert sampler.summary(stage.job) is None
     sampler.tick([], stage.clock.now())
     assert stage.kept().memory is None
+
+
+def test_a_task_of_an_array_has_a_cgroup_with_an_id_of_its_own(
+    stage: Stage, database: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.holds(80 * MIB)  # job_12 is the array's last task
+    stage.place.rename(stage.place.with_name("job_14"))
+    stage.holds(20 * MIB)
+    asked: list[int] = []
+
+    def parts(*_: object) -> dict[str, int]:
+        asked.append(1)
+        return {"12_1": 14, "12_7": 12}
+
+    monkeypatch.setattr(thishost, "parts", parts)
+    tasks = [msgspec.structs.replace(stage.job, id=f"12_{number}", comment="") for number in (1, 7)]
+    sampler = stage.sampler(database)
+    for _ in range(3):
+        sampler.tick(tasks, stage.clock.now())
+        stage.clock.seconds += GLANCE
+    held = {task.id: summary.held for task in tasks if (summary := sampler.summary(task))}
+    assert held == {"12_1": 80 * MIB, "12_7": 20 * MIB}
+    assert sampler.near(0.75).keys() == {"12_1"}
+    assert len(asked) == 1, "for all of them at once"
+    sampler.close(stage.clock.now())
+    assert sorted(SampleStore(database).keys(12)) == sorted(key_of(task) for task in tasks)
+
+
+def test_the_ids_of_tasks_are_asked_of_squeue(tmp_path: Path) -> None:
+    squeue = tmp_path / "squeue"
+    squeue.write_text("#!/bin/sh\nprintf '12_1      14        \\n12_7      12        \\n12+1   15\\n\\n'\n")
+    squeue.chmod(0o755)
+    where = Location(Source.NONE, None)
+    assert thishost.parts(where, {"PATH": str(tmp_path)}) == {"12_1": 14, "12_7": 12, "12+1": 15}
+    squeue.write_text("#!/bin/sh\nexit 1\n")
+    assert thishost.parts(where, {"PATH": str(tmp_path)}) == {}
+
+
+def test_how_far_the_log_was_at_the_height(stage: Stage) -> None:
+    sampler = stage.sampler()
+    log = Path(stage.record.log)
+    for size, text in (
+        (10, "START total=9\nSTEP step=1\n"),
+        (60, "STEP step=2 part=evaluation\n"),
+        (20, "STEP step=3\n"),
+    ):
+        with log.open("a") as handle:
+            handle.write(text)
+        stage.holds(size * MIB)
+        sampler.tick([stage.job], stage.clock.now())
+        stage.clock.seconds += PACE
+    sampler.tick([], stage.clock.now())
+    memory = stage.kept().memory
+    assert memory
+    assert (memory.held, memory.phase) == (60 * MIB, "step=2 part=evaluation")
+
+
+def test_two_that_looked_at_one_attempt_know_more_together() -> None:
+    later = START + datetime.timedelta(minutes=5)
+    watcher = MemorySummary(
+        held=90,
+        anon=90,
+        shmem=0,
+        gpu_memory=7,
+        gpu_utilization=50.0,
+        stalled=2.0,
+        host_available=5,
+        since=START,
+        until=START,
+    )
+    inside = MemorySummary(
+        held=99, anon=99, shmem=0, peak=120, stalled=1.0, host_available=9, until=later, source="job"
+    )
+    for seen in (better(watcher, inside), better(inside, watcher)):
+        assert seen
+        assert (seen.held, seen.anon, seen.source) == (99, 99, "job")
+        assert (seen.gpu_memory, seen.gpu_utilization, seen.peak, seen.stalled, seen.host_available) == (
+            7,
+            50.0,
+            120,
+            2.0,
+            5,
+        )
+        assert (seen.since, seen.until) == (START, later)
+    assert better(None, inside) == inside
 
 
 def test_a_store_that_cannot_be_written_stops_nothing(stage: Stage, database: sqlite3.Connection) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from gpuq.adapters.files import write_atomic
 from gpuq.core.memory.looks import Sample
@@ -25,6 +28,8 @@ def write(path: Path, samples: Sequence[Sample], title: str) -> None:
     matplotlib.use("agg")
     from matplotlib.figure import Figure
 
+    if len(samples) == 1:  # an area and a line need two
+        samples = [samples[0], msgspec.structs.replace(samples[0], at=samples[0].at + datetime.timedelta(seconds=1))]
     start = samples[0].at
     minutes = [(one.at - start).total_seconds() / 60 for one in samples]
     figure = Figure(figsize=(9, 4.5), layout="constrained")

@@ -39,7 +39,8 @@ def mem(ref: str | None, follow: bool, plot: str | None, advise: bool, anyway: b
     """Show what a job's memory holds, and what to ask for.
 
     What counts is what cannot be given back: anon + shmem (+ swap). Page cache is shown apart. Without an argument: all of
-    your jobs that run on this host. What the watcher saw is in the attempt's record when it has ended.
+    your jobs that run on this host, or with --advise every run. What the watcher saw is in the attempt's record when it has
+    ended.
 
     \b
     Example:
@@ -57,10 +58,12 @@ def mem(ref: str | None, follow: bool, plot: str | None, advise: bool, anyway: b
         raise UsageError("-f, --plot and --advise exclude each other")
     if anyway and not advise:
         raise UsageError("--anyway goes with --advise")
-    if ref is None and (plot is not None or follow or advise):
+    if ref is None and (plot is not None or follow):
         raise UsageError("which? name a TAG or a job", hint="gpuq mem shows what runs")
     ctx = build()
-    if advise:
+    if advise and ref is None:
+        _advise_all(ctx, anyway, as_json)
+    elif advise:
         _advise(ctx, str(ref), anyway, as_json)
     elif plot is not None:
         _plot(ctx, str(ref), plot, as_json)
@@ -89,7 +92,7 @@ def _show(ctx: Context, ref: str | None, as_json: bool) -> None:
 
 def _tell(one: View) -> None:
     name = one.tag if one.attempt is None else f"{one.tag} attempt {one.attempt}"
-    click.echo(f"{printable(name)}{'' if one.job_id is None else f' (job {one.job_id})'}: {state(one.state)}")
+    click.echo(f"{printable(name)}{f' (job {one.job})' if one.job else ''}: {state(one.state)}")
     rows = [*_now_rows(one), *(_summary_rows(one.summary) if one.summary is not None else [])]
     if one.asked is not None:
         rows.append(("asked for", format_size(one.asked)))
@@ -131,7 +134,8 @@ def _summary_rows(seen: MemorySummary) -> list[tuple[str, str]]:
     if seen.untold:
         parts += f" + {format_size(seen.untold)} that the kernel had not told apart"
     when = "" if seen.held_at is None else f" at {seen.held_at.astimezone():%Y-%m-%d %H:%M:%S}"
-    rows = [("held most", f"{_size(seen.held)}{f' ({parts})' if parts else ''}{when}")]
+    far = f", its log at {printable(seen.phase)}" if seen.phase else ""
+    rows = [("held most", f"{_size(seen.held)}{f' ({parts})' if parts else ''}{when}{far}")]
     peak = f"{format_size(seen.peak)}" if seen.peak is not None else f"about {_size(seen.usage)}"
     limit = "" if seen.limit is None else f", limit {format_size(seen.limit)}"
     rows.append(("usage peak", f"{peak} with the page cache ({_size(seen.cache)}){limit}"))
@@ -142,7 +146,7 @@ def _summary_rows(seen: MemorySummary) -> list[tuple[str, str]]:
     if seen.gpu_memory is not None:
         use = "" if seen.gpu_utilization is None else f", {seen.gpu_utilization:g} % used on average"
         rows.append(("GPU", f"{format_size(seen.gpu_memory)} at most{use}"))
-    who = "the watcher" if seen.source == "watcher" else "gpuq run in the job"
+    who = {"watcher": "the watcher", "job": "gpuq run in the job"}.get(seen.source, "this command")
     rows.append(("seen", f"{seen.looks} look{'s' if seen.looks != 1 else ''} by {who}"))
     return rows
 
@@ -154,14 +158,14 @@ def _size(size: int | None) -> str:
 def _follow(ctx: Context, ref: str, as_json: bool) -> None:
     import sys
 
-    from gpuq.usecases.memory import report as memory
+    from gpuq.usecases.memory.follow import Follower
 
     stay()
     terminal = sys.stdout.isatty() and not as_json
-    target = memory.follow_target(ctx, ref)
+    following = Follower(ctx, ref)
     told = False
     while True:
-        one = memory.view_of(ctx, target)
+        one = following.look()
         if one.waiting:
             if not told:
                 say(f"note: {one.tag} is {one.state}; it is looked at when it runs")
@@ -258,6 +262,28 @@ def _advise(ctx: Context, tag: str, anyway: bool, as_json: bool) -> None:
     _tell_advice(sized, given)
 
 
+def _advise_all(ctx: Context, anyway: bool, as_json: bool) -> None:
+    from gpuq.core.memory.sizing import ENOUGH, option
+    from gpuq.usecases.memory.report import WATCH, advise_all
+
+    found = advise_all(ctx)
+    if as_json:
+        emit_json("gpuq.mem/1", runs=found)
+        return
+    if not found:
+        click.echo(f"Of no run's memory anything is known: {WATCH}")
+        return
+    rows = []
+    for one in found:
+        seen = one.advice
+        given = seen.memory is not None and (seen.enough or anyway)
+        size = option(seen.memory) if given and seen.memory is not None else "too little evidence"
+        if not given and seen.least:
+            size += f", not below {option(seen.least)}"
+        rows.append([one.tag, _size(seen.held), option(one.asked), f"{min(seen.whole, ENOUGH)} of {ENOUGH}", size])
+    table(["TAG", "HELD MOST", "ASKED FOR", "SEEN TO ITS END", "--mem"], rows)
+
+
 def _tell_advice(sized: Sized, given: bool) -> None:
     from gpuq.core.memory.sizing import option, too_little
     from gpuq.usecases.memory.report import WATCH
@@ -271,7 +297,9 @@ def _tell_advice(sized: Sized, given: bool) -> None:
         )
     else:
         click.echo(f"{name}: {too_little(advice)}")
-        if advice.measured:
+        if advice.least:
+            click.echo(f"  less than {option(advice.least)} is known to be too little: {advice.kill}")
+        if advice.measured or advice.least:
             click.echo(f"  to do: gpuq mem --advise {sized.tag} --anyway")
         else:
             click.echo(f"  to do: {WATCH}")
@@ -286,11 +314,18 @@ def _tell_advice(sized: Sized, given: bool) -> None:
 
 
 def _beside(sized: Sized) -> None:
+    from gpuq.core.fit import CPU
+
     left = [format_size(max(0, sized.node_memory - used)) for used in (sized.advice.memory or 0, sized.asked)]
     click.echo(
         f"Beside it on {sized.node} ({format_size(sized.node_memory)}) CPU-only jobs have {left[0]} with this, {left[1]} "
         "with what was asked for last. A second GPU job never runs beside it, whatever its memory."
     )
+    if (share := sized.share) is not None:
+        each = f", with {format_size(share.memory_per_cpu)} each" if share.memory_per_cpu else ""
+        click.echo(
+            f"Of that, partition {CPU} gives them {share.cpus} CPU{'s' if share.cpus != 1 else ''} together{each}."
+        )
     now = {one.memory: one.count for one in sized.beside_now}
     rows: list[Beside] = [one for one in sized.beside if one.count or now.get(one.memory)]
     if rows:
@@ -305,5 +340,11 @@ def fields() -> list[tuple[str, Any, Any]]:
     from gpuq.core.memory.looks import Sample
     from gpuq.usecases.memory.report import Sized, View
 
-    shapes = (("jobs", list[View]), ("samples", list[Sample]), ("advice", Sized), ("recommended", int | None))
+    shapes = (
+        ("jobs", list[View]),
+        ("samples", list[Sample]),
+        ("advice", Sized),
+        ("recommended", int | None),
+        ("runs", list[Sized]),
+    )
     return [(name, kind, None) for name, kind in shapes] + [("too_little", str, "")]

@@ -29,6 +29,9 @@ DEFAULT_MEMORY = 28 * GIB
 CPU, BACKGROUND = "cpu", "bg"
 """Partitions that gpuq's set-up of a host makes (core/host/partitions): work without a GPU, and filler."""
 
+THREADS = 4
+"""Of a core; more than that is no rounding to whole cores."""
+
 SUSPICIOUS_MEMORY = 64 * MIB
 """Hardly an interpreter starts in so little: whoever asks for it has written 28 and meant 28G."""
 
@@ -39,6 +42,7 @@ class _Room(msgspec.Struct, frozen=True):
     name: str
     cpus: int
     memory: int
+    node: Node
 
 
 class Fitted(msgspec.Struct, frozen=True):
@@ -78,19 +82,63 @@ def for_kind(settings: Settings, partitions: list[Partition], *, cpu_only: bool,
 
 
 def _left_by(beside: list[Partition], mine: Partition, room: _Room) -> _Room:
-    """What always remains of a node for a GPU job: not what partition `cpu` may take."""
+    """What always remains of a node for a GPU job: not what partition `cpu` may take, nor what jobs with other GPUs do."""
+    gpus = max(1, room.node.gpus)
     for other in beside:
         if other.name == CPU and mine.name != CPU and other.max_memory_per_cpu:
-            taken = other.max_cpus_per_node or _share(room)
-            cpus, memory = room.cpus - taken, room.memory - taken * other.max_memory_per_cpu
+            taken = share_of(other, room.node) or 0
+            cpus = (room.cpus - taken) // gpus
+            if gpus > 1 and cpus > 1:
+                cpus -= cpus % 2  # two threads of one core do not go to two jobs
+            memory = (room.memory - taken * other.max_memory_per_cpu) // gpus // MIB * MIB
             if cpus > 0 and memory > 0:
-                return _Room(room.name, min(room.cpus, cpus), min(room.memory, memory))
+                return _Room(room.name, min(room.cpus, cpus), min(room.memory, memory), room.node)
     return room
 
 
-def _share(room: _Room) -> int:
-    """CPUs of partition `cpu` where Slurm counts them as licenses and tells no limit (core/host/partitions)."""
-    return max(room.cpus - DEFAULT_CPUS, room.cpus // 4, 1) if room.cpus > 1 else 0
+def _licensed(node: Node, each: int) -> int:
+    """CPUs of partition `cpu` where Slurm counts them as licenses and tells no limit; 0: it is none of gpuq's.
+
+    each: MaxMemPerCPU, in bytes. core/host/partitions made it from the share of the memory, which tells the share of the
+    CPUs: whole cores, which the node's line does not tell."""
+    if node.cpus < 2:
+        return 0
+    memory, each = node.memory // MIB, max(1, each // MIB)
+    share = max(memory - DEFAULT_MEMORY // MIB * max(1, node.gpus), memory // 4, 1)
+    guess = max(node.cpus - DEFAULT_CPUS * max(1, node.gpus), node.cpus // 4, 1)
+    fewest, most = share // (each + 1) + 1, max(1, share // each)  # those of which each has just so much
+    found = min(max(guess, fewest), most)
+    return found if abs(found - guess) < THREADS else guess
+
+
+def share_of(partition: Partition, node: Node) -> int | None:
+    """CPUs of `node` that all jobs of `partition` may have together; None: there is no such limit."""
+    if partition.max_cpus_per_node is not None:
+        return partition.max_cpus_per_node
+    if partition.name == CPU and partition.max_memory_per_cpu:
+        return _licensed(node, partition.max_memory_per_cpu) or node.cpus
+    return None
+
+
+def _rooms(partition: Partition, nodes: list[Node]) -> list[_Room]:
+    """What each of `nodes` gives to one job of `partition`."""
+    rooms = []
+    for node in nodes:
+        cpus, memory = (
+            _capped(node.cpus, partition.max_cpus_per_node),
+            _capped(node.memory, partition.max_memory_per_node),
+        )
+        if partition.name == CPU and partition.max_memory_per_cpu and partition.max_cpus_per_node is None:
+            cpus = share_of(partition, node) or cpus
+            memory = min(memory, cpus * partition.max_memory_per_cpu)
+        rooms.append(_Room(node.name, cpus, memory, node))
+    return rooms
+
+
+def most_memory(partition: Partition, nodes: list[Node], *, gpu: bool) -> int:
+    """The most memory that a job of `partition` can have on one node, in bytes; 0: there is no such node."""
+    mine = [node for node in nodes if node.partition == partition.name and (node.gpus or not gpu)]
+    return max((room.memory for room in _rooms(partition, mine)), default=0)
 
 
 def fit(
@@ -118,19 +166,7 @@ def fit(
             f"this node offers no gres/gpu: no node of {where} ({names}) has a GPU that Slurm knows",
             hint="add Gres=gpu:1 to the node's line in slurm.conf, or submit with --cpu-only",
         )
-    rooms = [
-        _Room(
-            node.name,
-            _capped(node.cpus, partition.max_cpus_per_node),
-            _capped(node.memory, partition.max_memory_per_node),
-        )
-        for node in candidates
-    ]
-    if partition.name == CPU and partition.max_memory_per_cpu and partition.max_cpus_per_node is None:
-        shares = [(room, _share(room) or room.cpus) for room in rooms]
-        rooms = [
-            _Room(room.name, share, min(room.memory, share * partition.max_memory_per_cpu)) for room, share in shares
-        ]
+    rooms = _rooms(partition, candidates)
     notes: list[str] = []
     most = max(rooms, key=lambda room: room.cpus)
     if settings.cpus is not None and settings.cpus > most.cpus:
@@ -163,8 +199,9 @@ def fit(
         memory = min(memory, cpus * share)
     if cpus > sure.cpus or memory > sure.memory:
         notes.append(
-            f"only {sure.cpus} CPUs and {format_size(sure.memory)} are always left beside partition {CPU}; with more, it "
-            "may have to wait for the jobs there, and smaller jobs may pass it"
+            f"only {sure.cpus} CPUs and {format_size(sure.memory)} are always left beside partition {CPU}"
+            f"{' and other GPUs' if room.node.gpus > 1 else ''}; with more, it may have to wait for the jobs there, and "
+            "smaller jobs may pass it"
         )
     if share and settings.memory is not None and memory > cpus * share:
         notes.append(

@@ -23,7 +23,7 @@ _WORDS = {
     "NodeDown": "the node is down",
     "ReqNodeNotAvail": "waits for the node",
     "BadConstraints": "will never run: no node can satisfy what it asks for",
-    "Licenses": "waits for a license",
+    "Licenses": "waits for a license, or in partition cpu for its share of the cores",
     "Reservation": "waits for its reservation",
     "JobLaunchFailure": "could not be started",
     "NonZeroExitCode": "ended with an error",

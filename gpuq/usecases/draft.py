@@ -14,7 +14,7 @@ from gpuq.adapters.files import is_there
 from gpuq.core.attempt import Request
 from gpuq.core.config import Settings, from_directives, merge
 from gpuq.core.experiment.provenance import ORIGIN_FILE
-from gpuq.core.fit import choose_partition, fit, for_kind
+from gpuq.core.fit import choose_partition, fit, for_kind, most_memory
 from gpuq.core.script import ScriptCheck, is_shell, with_requeue_separator
 from gpuq.errors import ScriptRefused, SubmissionRefused
 from gpuq.usecases.context import Context
@@ -92,6 +92,11 @@ def prepare(ctx: Context, text: str, options: Options, *, again: Request | None 
         if again is None and options.flags.partition is None:
             settings = for_kind(settings, partitions, cpu_only=options.cpu_only, fill=options.fill)
         partition = choose_partition(settings.partition, partitions)
+        if options.memory_auto:
+            from gpuq.usecases.memory.report import auto_size
+
+            size = auto_size(ctx, tag, settings.memory, most_memory(partition, nodes, gpu=gpu))
+            settings = settings if size is None else msgspec.structs.replace(settings, memory=size)
         fitted = fit(settings, gpu=gpu, hold=options.hold, partition=partition, nodes=nodes, beside=partitions)
         dependencies, waits = _dependencies(ctx, options.after, partition.name)
         notes = [*script.check.warnings, *fitted.notes, *waits]
@@ -155,10 +160,6 @@ def _script(ctx: Context, text: str, tag: str) -> jobscript.Script:
 def _settings(ctx: Context, tag: str, check: ScriptCheck, options: Options, again: Request | None) -> Settings:
     """All layers, merged."""
     layers = [ctx.project.below, run_settings(ctx.ledger.run_dir(tag))]
-    if options.memory_auto:
-        from gpuq.usecases.memory.report import auto_flags
-
-        options = msgspec.structs.replace(options, flags=auto_flags(ctx, tag, options.flags))
     if again is None:
         layers += [from_directives(check.directives, _shown(ctx, tag)), ctx.project.environment, options.flags]
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -200,3 +201,29 @@ def test_a_cgroup_that_is_gone(tmp_path: Path) -> None:
     assert read.glance(place) is None
     assert read.processes(place) == []
     assert read.available(tmp_path) is None
+
+
+@pytest.mark.parametrize(("tree", "node", "most"), [("v1", "gpuqrec", 4), ("v2", "gpuhost", 3)])
+def test_a_look_that_is_taken_twice_a_second_reads_few_files(
+    tree: str, node: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = find(1, node=node, root=TREES / tree / "cgroup", proc_root=TREES / tree / "proc")
+    assert place
+    opened: list[str] = []
+    real = os.open
+
+    def counting(path: str, *rest: int) -> int:
+        opened.append(path)
+        return real(path, *rest)
+
+    monkeypatch.setattr(os, "open", counting)
+    assert read.glance(place) is not None
+    assert len(opened) <= most, opened
+
+
+def test_more_processes_than_one_page_of_the_file_holds(tmp_path: Path) -> None:
+    """The kernel gives cgroup.procs out in pieces of a page: a single read(2) tells of 500 or so."""
+    task = tmp_path / "step_0/user/task_0"
+    task.mkdir(parents=True)
+    (task / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in range(1000, 21000)))
+    assert len(read.processes(Place(2, str(tmp_path), str(tmp_path)))) == 20000

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gpuq.core.memory.chart import bucket, draw
 from gpuq.core.memory.files import from_v1, from_v2, number, pressure, table
 from gpuq.core.memory.looks import SETTLES, Reading, Tally
+from gpuq.core.memory.phase import phase
 from gpuq.core.memory.values import MemorySummary, summary_path
 
 GIB = 1024**3
@@ -121,6 +122,31 @@ def test_time_near_the_limit_and_counters_over_several_cgroups() -> None:
     assert seen.near_limit == 15.0
     assert seen.oom_kill == 3, "one in the first cgroup, two in the one after the requeue"
     assert seen.oom is None
+
+
+def test_v1_forgets_the_kills_of_a_step_that_is_over() -> None:
+    tally = Tally()
+    for second, kills in ((0, 1), (5, 2), (10, 1), (15, 0), (20, 1)):
+        tally.add(Reading(version=1, anon=1, shmem=0, oom_kill=kills), at(second))
+    seen = tally.summary()
+    assert seen
+    assert seen.oom_kill == 3, "two steps lost a process each, are over, and the next one lost one"
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (b"START total=9\nSTEP step=3 part=evaluation\nSTEP step=4", "step=3 part=evaluation"),
+        (b"\rSTEP step=1\r\nSTEP step=2 note=\xff\x1b[2J\n", "step=2 note=\ufffd"),
+        (b"TEP step=1\nloss 3\n", ""),
+        (b"\nSTEP " + b"x" * 500 + b"\n", "x" * 120),
+        (b"", ""),
+    ],
+)
+def test_how_far_a_log_is(log: bytes, words: str) -> None:
+    assert phase(log).startswith(words)
+    assert bool(phase(log)) == bool(words)
+    assert phase(log).isprintable()
 
 
 def test_what_the_kernel_has_not_told_apart_yet() -> None:

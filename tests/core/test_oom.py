@@ -56,6 +56,14 @@ def test_slurms_own_word() -> None:
     assert notes == ("killed for memory; its output may be incomplete", "it held 30G of 32G")
 
 
+def test_nobody_looked_and_the_limit_is_told_all_the_same() -> None:
+    _, notes = outcome("OUT_OF_MEMORY", 0, 125, asked=4 * GIB)
+    assert notes == ("killed for memory; its output may be incomplete", "its limit was 4G")
+    seen = Signs(asked=4 * GIB, memory=MemorySummary(held=4 * GIB, limit=4 * GIB))
+    end = JobEnd(state="OUT_OF_MEMORY", exit_code=0, signal=125)
+    assert weigh(end, Outcome.OUT_OF_MEMORY, notes, seen)[1][1:] == ("it held 4G of 4G",), "it is known later"
+
+
 def test_completed_but_a_child_was_killed() -> None:
     found, notes = outcome("COMPLETED", memory=MemorySummary(held=1, oom_kill=2))
     assert found is Outcome.SUCCEEDED

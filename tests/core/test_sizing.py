@@ -14,6 +14,7 @@ from gpuq.core.attempt import Ended, Outcome, Record, Request
 from gpuq.core.memory.sizing import (
     LEAST_MARGIN,
     MARGIN,
+    Share,
     advise,
     fits_beside,
     killed_at,
@@ -132,6 +133,44 @@ def test_after_a_kill_more_than_the_limit() -> None:
     assert gib([*three(memory(2)), hidden]) == 6, "a success that lost a process is none"
 
 
+def test_attempts_that_crash_at_once_do_not_push_the_evidence_out() -> None:
+    crashed = [attempt(number, memory(0.1), Outcome.FAILED) for number in range(4, 12)]
+    advice = advise([*three(memory(2)), *crashed])
+    assert (advice.enough, advice.whole, advice.memory) == (True, 3, int(2.5 * GIB))
+    old = [attempt(1, memory(20), Outcome.FAILED), *(attempt(number, memory(2)) for number in range(2, 7))]
+    assert gib(old) == 2.5, "five have succeeded since"
+
+
+def test_a_kill_that_nobody_saw_counts_too() -> None:
+    killed = attempt(4, None, Outcome.OUT_OF_MEMORY, asked=4)
+    advice = advise([*three(memory(2)), killed])
+    assert advice.memory == advice.least == 6 * GIB
+    assert (
+        advice.because
+        == advice.kill
+        == ("attempt 4 was killed at 4G, and how much it would have taken is not known: 1.5 times that")
+    )
+    assert gib([*three(memory(2)), killed, attempt(5, None)]) == 6, "what answered it was not seen either"
+    alone = advise([killed])
+    assert (alone.memory, alone.enough, alone.measured, alone.reasons) == (6 * GIB, False, 0, (alone.kill,))
+
+
+@pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.CANCELLED])
+def test_only_attempts_without_an_end_of_their_own(outcome: Outcome) -> None:
+    assert advise([attempt(number, None, outcome) for number in (1, 2, 3)]).memory is None
+    advice = advise([attempt(number, memory(2), outcome) for number in (1, 2, 3)])
+    assert (advice.enough, advice.whole, advice.measured, advice.least) == (False, 0, 3, 0)
+
+
+def test_another_job_sh_is_told() -> None:
+    records = three(memory(2))
+    assert not any("job.sh" in reason for reason in advise(records).reasons)
+    records[1] = msgspec.structs.replace(records[1], script_sha256="b")
+    assert any("job.sh was another one in attempt 2: what it held" in reason for reason in advise(records).reasons)
+    records[2] = msgspec.structs.replace(records[2], script_sha256="c")
+    assert any("another one in attempts 1, 2: what they held" in reason for reason in advise(records).reasons)
+
+
 def test_after_several_kills_the_highest_limit_was_too_little() -> None:
     def killed(number: int, limit: float) -> Record:
         return attempt(number, memory(limit, limit=int(limit * GIB)), Outcome.OUT_OF_MEMORY, asked=limit)
@@ -183,6 +222,14 @@ def test_what_fits_beside() -> None:
     assert rows == {1: 12, 2: 12, 4: 8, 8: 4, 16: 2, 32: 1}
     assert all(row.count == 0 for row in fits_beside(8 * GIB, 8, 8 * GIB, 4))
     assert all(row.count == 0 for row in fits_beside(8 * GIB, 4, GIB, 8)), "no core is left"
+
+
+def test_what_fits_beside_in_the_share_of_a_partition() -> None:
+    share = Share(cpus=12, memory_per_cpu=2 * GIB)
+    rows = {row.memory // GIB: row.count for row in fits_beside(62 * GIB, 20, 30 * GIB, 8, share)}
+    assert rows == {1: 12, 2: 12, 4: 6, 8: 3, 16: 1, 32: 0}, "memory costs CPUs, and there are 12"
+    rows = {row.memory // GIB: row.count for row in fits_beside(62 * GIB, 20, 30 * GIB, 8, Share(cpus=3))}
+    assert rows == {1: 3, 2: 3, 4: 3, 8: 3, 16: 2, 32: 1}
 
 
 def test_a_record_keeps_it() -> None:

@@ -116,6 +116,28 @@ def limited(seconds: int, reason: str, **given: Any) -> Scene:
     return scene(job(14, time_limit=seconds, reason=reason), partitions=(partition(max_time=1800),), **given)
 
 
+def beside(mine: Job, *holders: Holder, **given: Any) -> Scene:
+    """A node whose partition `cpu` gives its jobs 4 CPUs together, with 2G each."""
+    share: dict[str, Any] = {"max_cpus_per_node": 4, "max_memory_per_node": 8 * GIB, "max_memory_per_cpu": 2 * GIB}
+    nodes = [
+        Node(name="n1", partition=name, cpus=16, memory=54 * GIB, gres="gpu:1", state="mixed", reason="")
+        for name in ("gpu", "cpu")
+    ]
+    cpu = partition(name="cpu", **{**share, **given.pop("limits", {})})
+    return scene(mine, *holders, partitions=(partition(), cpu), nodes=tuple(nodes), **given)
+
+
+def small(number: int, cpus: int = 1, memory: int = GIB, **given: Any) -> Job:
+    return job(number, **{"partition": "cpu", "gres": "", "cpus": cpus, "memory": memory, **given})
+
+
+def runs_beside(number: int, cpus: int, **given: Any) -> Holder:
+    row = running(number, **{"partition": "cpu", "gres": "", "cpus": cpus, "memory": GIB, **given})
+    return holds(row, GIB, cpus=cpus, gpus=0)
+
+
+LICENSED = {"max_cpus_per_node": None, "max_memory_per_node": None}
+
 FAILED = job(10, state="FAILED", reason="NonZeroExitCode")
 
 CASES: list[tuple[str, Scene, str, tuple[str, ...]]] = [
@@ -206,6 +228,59 @@ CASES: list[tuple[str, Scene, str, tuple[str, ...]]] = [
         ("keeps the node's room for the GPU job",),
     ),
     ("all is free", scene(job(13, reason="")), "about-to-start", ("has all that it needs",)),
+    (
+        "its partition's share of the node is taken, and the node has room",
+        beside(small(13), runs_beside(11, 1), runs_beside(12, 3)),
+        "share-busy",
+        (
+            "all jobs of partition cpu together may have 4 CPUs of n1",
+            "job 12 (run12) holds 3, job 11 (run11) holds 1, this one takes 1",
+            "at the latest",
+            "gpuq wait 12",
+        ),
+    ),
+    (
+        "the share, and the node is full too",
+        beside(small(13, memory=2 * GIB), holds(running(10, cpus=8), 52 * GIB), runs_beside(12, 4)),
+        "share-busy",
+        ("waits for its share", "gpuq wait 12", "also short: job 10 (run10) holds 52G, job 12 (run12) holds 1G of 54G"),
+    ),
+    (
+        "memory that costs more CPUs than are left of the share",
+        beside(small(13, memory=6 * GIB), runs_beside(12, 2)),
+        "share-busy",
+        ("this one takes 3 (6G of memory, 2G each)", "gpuq set run13 --mem 4096M (free now)", "gpuq wait 12"),
+    ),
+    (
+        "a share that Slurm counts as licenses",
+        beside(small(13, cpus=4, reason="Licenses"), runs_beside(12, 6), limits=LICENSED),
+        "share-busy",
+        ("may have 8 CPUs of n1, job 12 (run12) holds 6, this one takes 4",),
+    ),
+    (
+        "a license of something else",
+        beside(small(13, reason="Licenses"), runs_beside(12, 1), limits=LICENSED),
+        "other-reason",
+        ("waits for a license",),
+    ),
+    (
+        "a job of the other partition takes nothing of the share",
+        beside(small(13), holds(running(12, cpus=16), cpus=16)),
+        "cores-busy",
+        ("job 12 (run12) holds 16 of 16 cores",),
+    ),
+    (
+        "a job that may run in either, and one has room",
+        beside(small(13, partition="gpu,cpu"), runs_beside(12, 4)),
+        "about-to-start",
+        (),
+    ),
+    (
+        "more than the share is at all",
+        beside(small(13, memory=10 * GIB), runs_beside(12, 1)),
+        "never-fits",
+        ("asks for 10G of memory, partition cpu gives at most 8G",),
+    ),
     (
         "an empty list of unavailable nodes is ordinary waiting",
         scene(job(13, reason="ReqNodeNotAvail, UnavailableNodes:"), holds(running(12))),
@@ -428,6 +503,7 @@ def test_slurm_is_asked_only_where_it_adds_something() -> None:
     assert not wants_estimate(scene(job(13, reason="JobHeldUser", priority=0)))
     assert not wants_estimate(scene(job(13, dependency="afterok:12(unfulfilled)")))
     assert not wants_estimate(limited(7200, "Priority"))
+    assert not wants_estimate(beside(small(13), runs_beside(12, 4)))
 
 
 def test_a_circle_of_dependencies_ends() -> None:

@@ -23,7 +23,7 @@ from gpuq.usecases.context import Context
 from gpuq.usecases.memory.retry import retry_oom
 from gpuq.usecases.memory.sample import GLANCE, Sampler
 from tests.embedded import CAN_CONFINE, Embedded
-from tests.gpuq_cli import SOURCE, Project, until
+from tests.gpuq_cli import SOURCE, Project, said, until
 
 MIB = 1024**2
 MB = 10**6
@@ -262,14 +262,16 @@ write(Path(summary_path(log)), sampler.stop())
 
 @pytest.mark.one_release
 def test_following_begins_before_the_job_does(confined: Embedded, project: Project) -> None:
-    project.run("late", "sleep 2")
+    project.run("late", "while [ ! -e go ]; do sleep 0.05; done")
     job = project.submit("late", "--hold")
     following = project.start("mem", "late", "-f")
-    assert following.stderr is not None
-    assert "PENDING; it is looked at when it runs" in following.stderr.readline()
+    assert "PENDING; it is looked at when it runs" in said(following)
     project.gpuq("release", "late").ok()
+    assert following.stdout is not None
+    assert following.stdout.readline().startswith("late: holds ")
+    (project.root / "go").touch()
     ran = project.finish(following, "mem").ok()
-    assert "late: holds " in ran.stdout
+    assert "looks by this command" in ran.stdout or "look by this command" in ran.stdout, "nobody else looked"
     assert f"late attempt 1 (job {job}): SUCCEEDED" in ran.stdout
 
 
@@ -277,12 +279,22 @@ def test_following_begins_before_the_job_does(confined: Embedded, project: Proje
 def test_the_watcher_looks_and_tries_again(confined: Embedded, project: Project) -> None:
     """All of it together: the watcher samples, settles, and submits what was killed once more."""
     (project.root / "gpuq.toml").write_text('[submit]\nmem = "60M"\ncpus = 1\ntime = "10"\n[retry]\noom = 1\n')
-    project.run("big", f"sleep 4; {HUNGRY}")  # the watcher asks Slurm every 30 s, and sees the cgroup at once
+    # the watcher asks Slurm every 30 s, and sees the cgroup at once
+    project.run("big", f"while [ ! -e go$GPUQ_ATTEMPT ]; do sleep 0.1; done; {HUNGRY}")
+
+    def watched(attempt: int) -> bool:
+        now = project.gpuq("mem", "big", "--json").ok().json["jobs"][0]
+        return (now["attempt"], now["running"], now["watched"]) == (attempt, True, True)
+
     watcher = project.start("watch")
     try:
         until(lambda: (state_dir(os.environ) / FILE).exists(), lambda: "no store")
         project.submit("big")
+        until(lambda: watched(1), lambda: project.listing(), timeout=60)
+        (project.root / "go1").touch()
         until(lambda: project.numbers("big") == [1, 2], lambda: project.listing(), timeout=90)
+        until(lambda: watched(2), lambda: project.listing(), timeout=60)
+        (project.root / "go2").touch()
 
         def over() -> bool:
             last = project.record("big", 2)

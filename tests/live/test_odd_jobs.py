@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.embedded import Embedded
-from tests.gpuq_cli import Project, foreign_job, until
+from tests.embedded import CAN_CONFINE, Embedded
+from tests.gpuq_cli import Project, foreign_job, said, until
 
 SMALL = ("--mem=100", "--output=/dev/null")
 
@@ -44,6 +44,11 @@ def test_an_array(slurm_shared: Embedded, project: Project) -> None:
     assert (shown[waiting]["position"], shown[waiting]["reason"]) == (1, "JobArrayTaskLimit")
     assert "array" in shown[waiting]["reason_words"]
     assert not shown[waiting]["stuck"]
+    if CAN_CONFINE and slurm_shared.status().confinement.on:
+        for ref in (str(array), f"{array}_2"):  # its cgroup has the id of the task
+            seen = project.gpuq("mem", ref, "--json").ok().json["jobs"][0]
+            assert (seen["job"], bool(seen["held"])) == (f"{array}_2", True), seen
+        assert f"(job {array}_2): RUNNING" in project.gpuq("mem").ok().stdout
     # a task is waited for by itself, the array until its last task has ended
     ran = project.gpuq("wait", f"{array}_1", "--json").ok()
     assert (ran.json["results"][0]["outcome"], ran.json["results"][0]["job_id"]) == ("SUCCEEDED", array)
@@ -58,10 +63,14 @@ def test_an_array(slurm_shared: Embedded, project: Project) -> None:
     for part in (f"{array}_2", waiting):
         ran = project.gpuq("cancel", part).exits(2)
         assert "one task of an array" in ran.stderr
-        assert f"gpuq cancel {array}" in ran.stderr
+        assert f"hint: gpuq cancel {array};" in ran.stderr
+        assert f"hint: gpuq top {array};" in project.gpuq("top", part).exits(2).stderr
+        assert f"hint: give the whole job, {array};" in project.gpuq("nice", part, "5").exits(2).stderr
+    ran = project.gpuq("set", str(array), "--mem", "200M").exits(11)
+    assert "resubmit" not in ran.stderr  # gpuq did not submit it
     assert list(rows(project)) == [f"{array}_2", waiting]
     assert project.gpuq("cancel", str(array)).ok().stdout.startswith(f"sweep (job {array}): cancelled")
-    assert rows(project) == {}
+    until(lambda: rows(project) == {}, lambda: rows(project))  # a moment ago it may still have been completing
     project.gpuq("wait", str(array)).exits(23)
 
 
@@ -111,6 +120,7 @@ def test_a_held_array_is_released_and_held_as_a_whole(slurm_shared: Embedded, pr
 def test_a_heterogeneous_job(slurm_shared: Embedded, project: Project) -> None:
     job = het(slurm_shared, "--hold", "-Jpair")
     shown = rows(project)
+    assert list(shown) == [f"{job}+0", f"{job}+1"]  # squeue turns them round
     assert {(one, row["reason"], row["tag"]) for one, row in shown.items()} == {
         (f"{job}+0", "JobHeldUser", "pair"),
         (f"{job}+1", "JobHeldUser", "pair"),
@@ -152,14 +162,20 @@ def test_a_requeued_job(slurm_shared: Embedded, project: Project) -> None:
     job = slurm_shared.sbatch("sleep 600", "-Jback", *SMALL)
     slurm_shared.wait_state(job, "RUNNING")
     waiter = project.start("wait", str(job), "--json", "--timeout", "120")
-    assert waiter.stderr is not None
-    assert "RUNNING" in waiter.stderr.readline()
+    assert "RUNNING" in said(waiter)
     slurm_shared.must("scontrol", "requeue", str(job))
     slurm_shared.wait_state(job, "PENDING")
     row = rows(project)[str(job)]
     assert (row["state"], row["position"], row["stuck"]) == ("PENDING", 1, False)
     until(lambda: rows(project)[str(job)]["reason"] == "BeginTime", lambda: rows(project))
-    assert "requeued; from " in project.gpuq("queue").ok().stdout
+    # begins as much later as a requeued one does
+    later = slurm_shared.sbatch("true", "--begin=now+2minutes", "-Jlater", *SMALL)
+    slurm_shared.wait(lambda: slurm_shared.field(later, "Reason"), ("BeginTime",))
+    shown = rows(project)
+    assert {one: row["restarts"] for one, row in shown.items()} == {str(job): 1, str(later): 0}
+    why = {line.split()[2]: line for line in project.gpuq("queue").ok().stdout.splitlines()}
+    assert "requeued; from " in why["back"]
+    assert "not before " in why["later"]
     project.gpuq("cancel", str(job)).ok()
     ran = project.finish(waiter).exits(23)
     assert ran.json["results"][0]["outcome"] == "CANCELLED"

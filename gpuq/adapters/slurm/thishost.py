@@ -26,6 +26,18 @@ def listpids(location: Location, environment: Mapping[str, str]) -> dict[int, in
     return read_listpids(_ask(["scontrol", "listpids"], location, environment) or "")
 
 
+def parts(location: Location, environment: Mapping[str, str]) -> dict[str, int]:
+    """The job id that slurmd and cgroups know each running task of an array and component of a heterogeneous job by, by the
+    id that squeue shows (`12_3`, `12+1`). Empty where Slurm gives no answer."""
+    argv = "squeue --noheader --all --array --states running,completing -O JobArrayID:.200,JobID:.20".split()
+    found = {}
+    for line in (_ask(argv, location, environment) or "").splitlines():
+        words = line.split()
+        if len(words) == 2 and words[1].isdecimal():
+            found[words[0]] = int(words[1])
+    return found
+
+
 def _ask(argv: Sequence[str], location: Location, environment: Mapping[str, str]) -> str | None:
     env = scrub(environment) | environment_for(location) | {"LC_ALL": "C"}
     try:

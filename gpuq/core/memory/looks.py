@@ -94,6 +94,8 @@ class Tally(msgspec.Struct, kw_only=True):
     shmem: int | None = None
     swap: int | None = None
     held_at: datetime.datetime | None = None
+    phase: str = ""
+    """How far the log said the program was, when what is held last rose."""
     untold: int = 0
     """Of `held`: what the kernel never told apart."""
     untold_since: datetime.datetime | None = None
@@ -139,8 +141,10 @@ class Tally(msgspec.Struct, kw_only=True):
             value = getattr(reading, name)
             if value is not None:
                 last = self.last_counts.get(name, 0)
-                # a counter that fell is another cgroup's, or (v1) lacks a step that is over
-                self.counts[name] = self.counts.get(name, 0) + (value - last if value >= last else value)
+                # a counter that fell is another cgroup's; but v1's kills lack those of a step that is over, and those that
+                # are left have been counted
+                left = last if value >= last else value if reading.version == 1 and name == "oom_kill" else 0
+                self.counts[name] = self.counts.get(name, 0) + value - left
                 self.last_counts[name] = value
         self.looks += 1
         self.since = self.since or at
@@ -179,6 +183,7 @@ class Tally(msgspec.Struct, kw_only=True):
             shmem=self.shmem,
             swap=self.swap,
             held_at=self.held_at,
+            phase=self.phase,
             untold=self.untold,
             cache=self.cache,
             usage=self.usage,

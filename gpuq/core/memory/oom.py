@@ -20,7 +20,7 @@ TEXTS = ("kill event", "Out Of Memory", "memory limit")
 """One of these stands in every line that PATTERN matches."""
 
 PATTERN = (
-    r"Detected \d+ oom[-_]kill event|task [\d,-]+: Out Of Memory"
+    r"Detected \d+ oom[-_]kill event|tasks? [\d,-]+: Out Of Memory"
     r"|(?i:exceeded (?:job |step )?memory limit)(?! at some point)"
 )
 """Every release's spelling, of slurmstepd and of srun. `exceeded step memory limit at some point` alone is no failure."""
@@ -39,6 +39,8 @@ class Signs(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemorySummary | None = None
     said: str = ""
     """Slurm's line in the log; empty: there is none."""
+    asked: int = 0
+    """Bytes that it asked for, its limit where nobody looked; 0: not known."""
 
     @property
     def counted(self) -> int:
@@ -66,8 +68,13 @@ def weigh(end: JobEnd, outcome: Outcome, notes: tuple[str, ...], signs: Signs) -
     elif outcome is Outcome.FAILED and (end.signal == 9 or end.exit_code == 137):
         full = used_words(signs.memory) if signs.memory is not None and close(signs.memory) else ""
         added.append(f"{_BARE}: it held {full}" if full else _BARE)
-    if outcome is Outcome.OUT_OF_MEMORY and (used := used_words(signs.memory)):
-        added.append(f"it held {used}")
+    limit = f"its limit was {format_size(signs.asked)}" if signs.asked else ""
+    if outcome is Outcome.OUT_OF_MEMORY:
+        if used := used_words(signs.memory):
+            added.append(f"it held {used}")
+            notes = tuple(note for note in notes if note != limit)
+        elif limit:
+            added.append(limit)
     return outcome, tuple(dict.fromkeys((*notes, *added)))
 
 

@@ -15,7 +15,8 @@ from gpuq.core.memory.values import MemorySummary
 from gpuq.core.units import GIB, MIB, format_size
 
 RECENT = 5
-"""Attempts that are looked at: the program changes."""
+"""Attempts that are looked at: the program changes. So many that succeeded, and so many others since the first of those: a
+few that crash at once must not push the evidence out."""
 ENOUGH = 3
 """Attempts that have to have been seen to their end."""
 
@@ -47,6 +48,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """It, or a process in it, was killed for memory."""
     slowed: str
     """Why reclaim is thought to have slowed it; empty: it did not."""
+    script: str = ""
+    """sha256 of its job.sh."""
 
     @property
     def words(self) -> str:
@@ -80,17 +83,35 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     held: int | None = None
     """The highest that could not be given back."""
     margin: int = 0
+    least: int = 0
+    """Less is known to be too little, whatever the evidence for the rest: an attempt was killed. 0: none was."""
+    kill: str = ""
+    """Why."""
+    because: str = ""
+    """What decided the size."""
     reasons: tuple[str, ...] = ()
-    """What else went into it, in sentences."""
+    """All that went into it, in sentences."""
     points: tuple[Point, ...] = ()
 
 
 def advise(records: Sequence[Record]) -> Advice:
     """What the next attempt of a run should ask for. records: its attempts, ascending."""
-    points = [_point(record) for record in records if record.ended is not None and _seen(record)][-RECENT:]
+    points = _recent([_point(record) for record in records if record.ended is not None and _seen(record)])
     whole = sum(point.whole for point in points)
+    killed = _unanswered_kill(records)
+    least = round_up(int(_limit(killed) * AFTER_OOM)) if killed is not None else 0
+    why = _killed_words(killed) if killed is not None else ""
     if not points:
-        return Advice(memory=None, enough=False, measured=0, whole=0)
+        return Advice(
+            memory=least or None,
+            enough=False,
+            measured=0,
+            whole=0,
+            least=least,
+            kill=why,
+            because=why,
+            reasons=(why,) if why else (),
+        )
     held = max(point.memory.held or 0 for point in points)
     margin = max(int(held * MARGIN), LEAST_MARGIN)
     wanted = held + margin
@@ -103,20 +124,20 @@ def advise(records: Sequence[Record]) -> Advice:
         if point.slowed and limit is not None and limit > wanted:
             wanted = limit
             reasons.append(f"not less than the {format_size(limit)} of attempt {point.attempt}: {point.slowed}")
-    killed = _unanswered_kill(points)
-    if killed is not None:
-        limit = _limit(killed)
-        if int(limit * AFTER_OOM) > wanted:
-            wanted = int(limit * AFTER_OOM)
-            reasons.append(
-                f"attempt {killed.attempt} was killed at {format_size(limit)}, and how much it would have taken is not "
-                f"known: {AFTER_OOM:g} times that"
-            )
+    if least > wanted:
+        wanted = least
+        reasons.append(why)
+    because = reasons[-1]
     reasons += [
         f"attempt {point.attempt} reached its limit without being killed: page cache under reclaim, which needs no more"
         for point in points
         if point.memory.at_limit and not point.killed and not point.slowed
     ]
+    if other := [point.attempt for point in points if point.script != points[-1].script]:
+        reasons.append(
+            f"job.sh was another one in attempt{'s' if len(other) != 1 else ''} {', '.join(map(str, other))}: what "
+            f"{'they' if len(other) != 1 else 'it'} held may not be what the next one will hold"
+        )
     if any(point.memory.peak is None for point in points):
         reasons.append("this kernel keeps no peak of a cgroup: what was seen is approximate")
     return Advice(
@@ -126,6 +147,9 @@ def advise(records: Sequence[Record]) -> Advice:
         whole=whole,
         held=held,
         margin=margin,
+        least=least,
+        kill=why,
+        because=because,
         reasons=tuple(reasons),
         points=tuple(points),
     )
@@ -173,18 +197,31 @@ class Beside(msgspec.Struct, frozen=True, kw_only=True):
 
     memory: int
     count: int
-    """With one core each."""
+    """With one core each, or as many as their memory costs."""
 
 
-def fits_beside(node_memory: int, node_cpus: int, memory: int, cpus: int) -> list[Beside]:
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """What a partition gives to all CPU-only jobs together, where there is one for them (core/host/partitions)."""
+
+    cpus: int
+    memory_per_cpu: int | None = None
+    """Bytes; a job with more takes more CPUs."""
+
+
+def fits_beside(node_memory: int, node_cpus: int, memory: int, cpus: int, share: Share | None = None) -> list[Beside]:
     """Of each usual size, how many CPU-only jobs with a core each run beside a GPU job that has `memory` and `cpus`.
 
     Two GPU jobs never run together, whatever their memory.
     """
     left = max(0, node_memory - memory)
     cores = max(0, node_cpus - cpus)
-    sizes = [GIB << power for power in range(8)]
-    return [Beside(memory=size, count=min(cores, left // size)) for size in sizes if size <= node_memory]
+    if share is not None:
+        cores = min(cores, share.cpus)
+    found = []
+    for size in (GIB << power for power in range(8)):
+        takes = -(-size // share.memory_per_cpu) if share is not None and share.memory_per_cpu else 1
+        found.append(Beside(memory=size, count=min(cores // takes, left // size)))
+    return [one for one in found if one.memory <= node_memory]
 
 
 def _seen(record: Record) -> bool:
@@ -214,22 +251,42 @@ def _point(record: Record) -> Point:
         whole=ended.outcome is Outcome.SUCCEEDED and to_end and not killed,
         killed=killed,
         slowed=slowed(seen),
+        script=record.script_sha256,
     )
 
 
-def _unanswered_kill(points: Sequence[Point]) -> Point | None:
-    """Of the attempts that were killed for memory since the last that succeeded, the one that had most."""
-    found: Point | None = None
-    for point in reversed(points):
-        if point.whole:
+def _recent(points: Sequence[Point]) -> list[Point]:
+    """The last RECENT that were seen to a successful end, and the last RECENT others since the first of them."""
+    whole = [point for point in points if point.whole][-RECENT:]
+    since = whole[0].attempt if len(whole) == RECENT else 0
+    others = [point for point in points if not point.whole and point.attempt > since][-RECENT:]
+    return sorted((*whole, *others), key=lambda point: point.attempt)
+
+
+def _unanswered_kill(records: Sequence[Record]) -> Record | None:
+    """Of the attempts that were killed for memory since the last that was seen to succeed, the one that had most; whether
+    somebody looked at it or not."""
+    found: Record | None = None
+    for record in reversed(records):
+        if record.ended is None:
+            continue
+        if _seen(record) and _point(record).whole:
             break
-        if point.killed and (found is None or _limit(point) > _limit(found)):
-            found = point
+        if _was_killed(record) and (found is None or _limit(record) > _limit(found)):
+            found = record
     return found
 
 
-def _limit(point: Point) -> int:
-    return point.memory.limit or point.asked
+def _killed_words(record: Record) -> str:
+    """What follows for the next attempt."""
+    return (
+        f"attempt {record.attempt} was killed at {format_size(_limit(record))}, and how much it would have taken is not "
+        f"known: {AFTER_OOM:g} times that"
+    )
+
+
+def _limit(record: Record) -> int:
+    return (record.memory.limit if record.memory is not None else None) or record.request.memory
 
 
 def killed_at(records: Sequence[Record]) -> int:
@@ -242,7 +299,7 @@ def killed_at(records: Sequence[Record]) -> int:
         if record.ended is None:
             continue
         if _was_killed(record):
-            highest = max(highest, (record.memory.limit if record.memory else None) or record.request.memory)
+            highest = max(highest, _limit(record))
         elif record.ended.outcome is Outcome.SUCCEEDED:
             break
     return highest

@@ -22,6 +22,8 @@ class MemorySummary(msgspec.Struct, frozen=True, kw_only=True):
     swap: int | None = None
     """Its parts at that moment."""
     held_at: datetime.datetime | None = None
+    phase: str = ""
+    """How far its log said it was, at about that height: `step=120 part=evaluation`; empty: not known."""
     untold: int = 0
     """What of `held` the kernel had not told apart, and may have been page cache."""
     cache: int | None = None
@@ -53,7 +55,7 @@ class MemorySummary(msgspec.Struct, frozen=True, kw_only=True):
     cgroup: int | None = None
     """Version of cgroups."""
     source: str = "watcher"
-    """Who looked: watcher, or job (`gpuq run`)."""
+    """Who looked: watcher, job (`gpuq run`), or mem (`gpuq mem -f`, which keeps nothing)."""
 
     @property
     def seconds(self) -> float:

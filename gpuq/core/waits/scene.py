@@ -6,6 +6,7 @@ import datetime
 
 import msgspec
 
+from gpuq.core.fit import share_of
 from gpuq.core.job import Job, Node, Partition, Phase
 from gpuq.core.units import format_duration, format_size, slurm_megabytes
 from gpuq.core.usage import Allocation, Estimate, NodeUsage
@@ -59,6 +60,80 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # -- numbers -------------------------------------------------------------------------------------------------------
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """What all jobs of a partition may have of a node together, where the job that waits finds too little left of it."""
+
+    partition: Partition
+    node: str
+    cpus: int
+    taken: int
+    asked: int
+    """CPUs that it named."""
+    wants: int
+    """CPUs, those that its memory costs included."""
+
+    @property
+    def for_memory(self) -> bool:
+        """It is its memory that asks for so many."""
+        return self.wants > self.asked
+
+
+def full_share(scene: Scene) -> Share | None:
+    """The share that the job waits for; None: on some node enough of it is left, or there is no such limit.
+
+    Slurm counts MaxCPUsPerNode over all jobs of the partition, and gives CPUs for memory above MaxMemPerCPU (slurm.conf(5)).
+    """
+    found: Share | None = None
+    names = scene.job.partition.split(",")
+    usable = {node.name for node in scene.usage if node.usable}
+    for partition in (one for one in scene.partitions if one.name in names):
+        for node in (one for one in scene.nodes if one.partition == partition.name and one.name in usable):
+            cap, each = share_of(partition, node), partition.max_memory_per_cpu
+            if cap is None:
+                return None
+            wants = max(scene.asks.cpus, -(-(scene.asks.memory or 0) // each) if each else 0)
+            taken = sum(row.cpus for row in scene.rows if _holds_there(row, partition, node))
+            if wants <= cap - taken or wants > cap:  # more than there is at all is no waiting
+                return None
+            if found is None or cap - taken > found.cpus - found.taken:
+                found = Share(
+                    partition=partition, node=node.name, cpus=cap, taken=taken, wants=wants, asked=scene.asks.cpus
+                )
+    return found
+
+
+def _holds_there(row: Job, partition: Partition, node: Node) -> bool:
+    return row.phase in {Phase.RUNNING, Phase.ENDING} and row.partition == partition.name and row.node == node.name
+
+
+def share_holders(share: Share, scene: Scene) -> list[Holder]:
+    """Who has the share now, whoever has most of it first."""
+    held = [h for h in scene.holders if h.job.partition == share.partition.name and h.job.node == share.node]
+    return sorted(held, key=lambda h: -h.has.cpus)
+
+
+def share_words(share: Share, scene: Scene) -> str:
+    """Who has how much of it, and how much the job that waits takes."""
+    held = ", ".join(f"{holder_name(h)} holds {h.has.cpus}" for h in share_holders(share, scene)[:3])
+    takes = f"takes {share.wants}"
+    if share.for_memory:
+        each = format_size(share.partition.max_memory_per_cpu or 0)
+        takes += f" ({format_size(scene.asks.memory or 0)} of memory, {each} each)"
+    return (
+        f"all jobs of partition {share.partition.name} together may have {count_words(share.cpus, 'CPU')} of {share.node}, "
+        f"{held or f'{share.taken} are taken'}, this one {takes}"
+    )
+
+
+def share_advice(share: Share, scene: Scene) -> tuple[str, ...]:
+    """What helps: less memory, where that alone would do; else to wait for whoever has most."""
+    advice = []
+    left, each = share.cpus - share.taken, share.partition.max_memory_per_cpu
+    if share.for_memory and each and left >= share.asked:
+        advice.append(f"if it can do with less: gpuq set {scene.name} --mem {left * each // 2**20}M (free now)")
+    return (*advice, *(f"gpuq wait {holder.job.number}" for holder in share_holders(share, scene)[:1]))
 
 
 def shortages(scene: Scene) -> tuple[str, ...]:
@@ -171,8 +246,8 @@ def reason_line(job: Job) -> str:
     return f"job {job.id} is {job.state}, Reason={job.reason or 'None'}"
 
 
-def count_words(number: int) -> str:
-    return "1 job" if number == 1 else f"{number} jobs"
+def count_words(number: int, what: str = "job") -> str:
+    return f"1 {what}" if number == 1 else f"{number} {what}s"
 
 
 def holder_name(holder: Holder) -> str:

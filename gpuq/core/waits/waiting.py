@@ -22,6 +22,7 @@ from gpuq.core.waits.scene import (
     clock_time,
     count_words,
     estimate_words,
+    full_share,
     holder_end,
     holder_name,
     holders_of,
@@ -29,6 +30,9 @@ from gpuq.core.waits.scene import (
     node_words,
     reason_line,
     room_advice,
+    share_advice,
+    share_holders,
+    share_words,
     short_words,
     shortages,
     until_words,
@@ -62,6 +66,7 @@ def wants_estimate(scene: Scene) -> bool:
         not any(rule(scene) for rule in _NEVER)
         and not scene.job.dependency
         and scene.job.reason.split(",")[0] in {"Resources", "Priority", "ReqNodeNotAvail", "", "None"}
+        and full_share(scene) is None
         and (not shortages(scene) or (scene.job.start is None and jobs_ahead(scene) != ()))
     )
 
@@ -143,10 +148,11 @@ def _too_big(scene: Scene) -> Answer | None:
     several = job.node == "" and asks.cpus > most_cpus and len(nodes) > 1
     parts, advice = [], []
     if asks.cpus > most_cpus and not several:
-        parts.append(f"asks for {asks.cpus} CPUs, the largest node has {most_cpus}")
+        parts.append(f"asks for {asks.cpus} CPUs, {_most(scene, cpu_cap == most_cpus)} {most_cpus}")
         advice.append(f"gpuq cancel {scene.name}; then gpuq submit with at most --cpus {most_cpus}")
     if asks.memory is not None and asks.memory > most_memory and not several:
-        parts.append(f"asks for {format_size(asks.memory)} of memory, the largest node has {format_size(most_memory)}")
+        most = _most(scene, memory_cap == most_memory)
+        parts.append(f"asks for {format_size(asks.memory)} of memory, {most} {format_size(most_memory)}")
         advice.append(f"gpuq set {scene.name} --mem {most_memory // 2**20}M")
     if asks.gpus > most_gpus and not several:
         parts.append(f"asks for {asks.gpus} GPUs, no node has more than {most_gpus}")
@@ -162,6 +168,11 @@ def _too_big(scene: Scene) -> Answer | None:
         advice=tuple(advice) or (f"see what it asks for: scontrol show job {job.number}", "sinfo -N -l"),
         confidence="certain" if parts else "likely",
     )
+
+
+def _most(scene: Scene, capped: bool) -> str:
+    """Who sets the limit."""
+    return f"partition {scene.partition.name} gives at most" if capped and scene.partition else "the largest node has"
 
 
 def _held(scene: Scene) -> Answer | None:
@@ -267,6 +278,30 @@ def _dependency(scene: Scene) -> Answer | None:
     return _answer("dependency", head, *evidence, advice=(f"gpuq wait {first}", f"gpuq why {first}"))
 
 
+def _share(scene: Scene) -> Answer | None:
+    share = full_share(scene)
+    if share is None:
+        return None
+    ahead = jobs_ahead(scene)
+    behind = f"; {count_words(len(ahead))} before it in the queue" if ahead else ""
+    holders, also = share_holders(share, scene), shortages(scene)
+    return _answer(
+        "share-busy",
+        f"{scene.name} waits for its share of the node: {share_words(share, scene)}{behind}",
+        reason_line(scene.job),
+        *(node_words(node) for node in scene.places if node.usable),
+        *estimate_words(scene),
+        advice=share_advice(share, scene) or ("gpuq queue",),
+        details=(
+            *(
+                f"{holder_name(one)} has {count_words(one.has.cpus, 'CPU')} {until_words(one, scene.now)}"
+                for one in holders
+            ),
+            *(f"also short: {short_words(one, scene)}" for one in also),
+        ),
+    )
+
+
 def _busy(scene: Scene) -> Answer | None:
     short = shortages(scene)
     if not short:
@@ -357,4 +392,4 @@ def _answer(
 _NEVER: tuple[Rule, ...] = (
     _launch_failed, _dead_dependency, _too_long, _too_big, _held, _partition_down, _nodes_down,
 )  # fmt: skip
-_ORDINARY: tuple[Rule, ...] = (_begin_time, _dependency, _busy, _behind, _other)
+_ORDINARY: tuple[Rule, ...] = (_begin_time, _dependency, _share, _busy, _behind, _other)

@@ -19,7 +19,8 @@ def with_memory(
     processes that were killed for memory."""
     memory = better(record.memory, load(Path(summary_path(record.log))))
     record = msgspec.structs.replace(record, memory=memory)
-    outcome, notes = oom.weigh(end, outcome, notes, oom.Signs(memory=memory, said=_said(Path(record.log))))
+    signs = oom.Signs(memory=memory, said=_said(Path(record.log)), asked=record.request.memory)
+    outcome, notes = oom.weigh(end, outcome, notes, signs)
     return record, outcome, notes
 
 
@@ -31,11 +32,36 @@ def load(path: Path) -> MemorySummary | None:
         return None
 
 
+_MOST = (
+    "cache", "usage", "peak", "near_limit", "limit_hits", "refaults", "stalled", "stalled_full", "oom", "oom_kill",
+    "gpu_memory",
+)  # fmt: skip
+"""What only rises: where two have looked, the higher counts."""
+_ELSE = ("phase", "limit", "gpu_utilization", "cgroup")
+"""Taken from the other where the one that saw more does not tell."""
+
+
 def better(one: MemorySummary | None, other: MemorySummary | None) -> MemorySummary | None:
-    """The one that saw more: a process that counted as killed first, then the higher peak of what is held."""
+    """What two that looked at one attempt (the watcher, `gpuq run` in the job) have seen together: what it held from the one
+    that saw more (a process that counted as killed first, then the higher peak), the rest from both."""
     if one is None or other is None:
         return one or other
-    return max((one, other), key=lambda seen: (seen.oom_kill or 0, seen.held or 0, seen.seconds))
+    best = max((one, other), key=lambda seen: (seen.oom_kill or 0, seen.held or 0, seen.seconds))
+    rest = other if best is one else one
+    found: dict[str, object] = {name: getattr(rest, name) for name in _ELSE if not getattr(best, name)}
+    for name in _MOST:
+        told = [value for seen in (one, other) if (value := getattr(seen, name)) is not None]
+        found[name] = max(told, default=None)
+    free = [seen.host_available for seen in (one, other) if seen.host_available is not None]
+    since = [seen.since for seen in (one, other) if seen.since is not None]
+    until = [seen.until for seen in (one, other) if seen.until is not None]
+    return msgspec.structs.replace(
+        best,
+        host_available=min(free, default=None),
+        since=min(since, default=None),
+        until=max(until, default=None),
+        **found,
+    )
 
 
 def _said(log: Path) -> str:
@@ -60,5 +86,7 @@ def fold(record: Record, summary: MemorySummary) -> Record:
     if ended is None:
         return record
     end = JobEnd(state=ended.state, exit_code=ended.exit_code, signal=ended.signal)
-    outcome, notes = oom.weigh(end, ended.outcome, ended.notes, oom.Signs(memory=record.memory))
+    outcome, notes = oom.weigh(
+        end, ended.outcome, ended.notes, oom.Signs(memory=record.memory, asked=record.request.memory)
+    )
     return msgspec.structs.replace(record, ended=msgspec.structs.replace(ended, outcome=outcome, notes=notes))

@@ -15,6 +15,7 @@ import msgspec
 from gpuq.adapters.cgroup import locate, read
 from gpuq.adapters.files import write_atomic
 from gpuq.core.memory.looks import Tally
+from gpuq.core.memory.phase import TAIL, phase
 from gpuq.core.memory.values import MemorySummary
 
 PACE = 0.5
@@ -30,11 +31,12 @@ class OwnSampler:
     def __init__(
         self, *, pace: float = PACE, root: Path = locate.ROOT, proc_root: Path = locate.PROC, keep: Path | None = None
     ) -> None:
-        """keep: a file in which the summary so far is renewed every minute, for a job that is killed."""
+        """keep: a file (attemptN.mem.json) in which the summary so far is renewed every minute, for a job that is killed."""
         self._place = locate.of_process("self", root=root, proc_root=proc_root)
         self._proc_root = proc_root
         self._pace = pace
         self._keep = keep
+        self._log = "" if keep is None else str(keep).removesuffix(".mem.json") + ".out"
         self._tally = Tally()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -77,7 +79,22 @@ class OwnSampler:
         if reading is None:
             return False
         self._tally.add_host(read.available(self._proc_root))
-        return self._tally.add(reading, datetime.datetime.now(datetime.UTC))
+        risen = self._tally.add(reading, datetime.datetime.now(datetime.UTC))
+        if risen:
+            self._tally.phase = phase_of(self._log)
+        return risen
+
+
+def phase_of(log: str) -> str:
+    """How far the log of a running attempt says it is; empty: not known."""
+    if not log:
+        return ""
+    try:
+        with open(log, "rb") as handle:  # noqa: PTH123 - light
+            handle.seek(max(0, handle.seek(0, 2) - TAIL))
+            return phase(handle.read(TAIL))
+    except OSError:
+        return ""
 
 
 def write(path: Path, summary: MemorySummary | None) -> None:

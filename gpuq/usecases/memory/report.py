@@ -11,23 +11,22 @@ from pathlib import Path
 import msgspec
 
 from gpuq.adapters.cgroup import locate, read
-from gpuq.adapters.slurm import thishost
-from gpuq.adapters.slurm.locate import locate as locate_slurm
 from gpuq.adapters.store.db import FILE, open_store, state_dir
 from gpuq.adapters.store.samples import SampleStore
-from gpuq.core.attempt import Ended, Record
-from gpuq.core.config import Settings
-from gpuq.core.job import Job, Phase
+from gpuq.core.attempt import Ended, Record, Request
+from gpuq.core.fit import CPU, choose_partition, most_memory, share_of
+from gpuq.core.job import Job, Node, Partition, Phase
 from gpuq.core.memory import sizing
 from gpuq.core.memory.looks import SETTLES, Reading, Sample, Tally
 from gpuq.core.memory.sizing import Advice, Beside
 from gpuq.core.memory.values import MemorySummary, summary_path
-from gpuq.core.units import format_size
-from gpuq.errors import ChangeRefused, NotFound
+from gpuq.core.tag import is_job_id
+from gpuq.core.units import MIB, format_size
+from gpuq.errors import ChangeRefused, NotFound, SubmissionRefused
 from gpuq.usecases.context import Context
 from gpuq.usecases.memory.ended import better, load
-from gpuq.usecases.memory.sample import HOST, Roots
-from gpuq.usecases.refs import Target, current_record, record_of, require_run, resolve
+from gpuq.usecases.memory.sample import HOST, Finder, Roots, key_of
+from gpuq.usecases.refs import Target, record_of, require_run, resolve
 from gpuq.usecases.settle import settle_if_possible
 
 WATCH = "gpuq watch keeps what is seen of every job; on another host than the job's, gpuq run -- CMD in job.sh does"
@@ -39,6 +38,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     tag: str
     attempt: int | None
     job_id: int | None
+    job: str = ""
+    """The job's id as Slurm shows it: `12`, `12_3`."""
     state: str
     """Slurm's state, or the outcome of what has ended."""
     running: bool
@@ -65,39 +66,23 @@ def view(ctx: Context, ref: str, *, roots: Roots = HOST) -> View:
     Raises UsageError, NotFound, and what Slurm raises.
     """
     settle_if_possible(ctx)
-    return _view(ctx, resolve(ctx, ref), roots, {})
-
-
-def follow_target(ctx: Context, ref: str) -> Target:
-    """What is to be looked at again and again. Raises UsageError, NotFound, and what Slurm raises."""
-    settle_if_possible(ctx)
-    return resolve(ctx, ref)
-
-
-def view_of(ctx: Context, target: Target, *, roots: Roots = HOST) -> View:
-    """The memory of a target now: Slurm is asked only whether its job still runs."""
-    record, job = target.record, target.job
-    if job is not None:
-        job = ctx.slurm.job(job.number)
-    if record is not None and (job is None or job.phase is Phase.ENDED):
-        settle_if_possible(ctx, tag=record.tag)
-        record = current_record(ctx, record)
-    return _view(ctx, Target(target.text, record, job), roots, {})
+    return view_of(ctx, resolve(ctx, ref), roots, Finder(ctx, roots))
 
 
 def views(ctx: Context, *, roots: Roots = HOST) -> list[View]:
     """The memory of each of the caller's jobs that run. Raises what Slurm raises."""
-    jobs = [job for job in ctx.slurm.jobs(uid=ctx.caller.uid) if job.phase is Phase.RUNNING and job.whole]
-    listed: dict[int, int] = {}
-    return [_view(ctx, Target(job.id, record_of(ctx, job), job), roots, listed) for job in jobs]
+    jobs = [job for job in ctx.slurm.jobs(uid=ctx.caller.uid) if job.phase is Phase.RUNNING]
+    finder = Finder(ctx, roots)
+    return [view_of(ctx, Target(job.id, record_of(ctx, job), job), roots, finder) for job in jobs]
 
 
-def _view(ctx: Context, target: Target, roots: Roots, listed: dict[int, int]) -> View:
+def view_of(ctx: Context, target: Target, roots: Roots, finder: Finder, followed: MemorySummary | None = None) -> View:
+    """The memory of a target whose row and record are known. followed: what the caller has seen of it until now."""
     record, job = target.record, target.job
     running = job is not None and job.phase in {Phase.RUNNING, Phase.ENDING}
     now, processes = None, None
     if job is not None and running:
-        place = find(ctx, job, roots, listed)
+        place = finder.find(job)
         if place is not None:
             now = _settled(ctx, place)
             processes = len(read.processes(place)) if now is not None else None
@@ -106,11 +91,14 @@ def _view(ctx: Context, target: Target, roots: Roots, listed: dict[int, int]) ->
     if record is not None and record.log and (own := load(Path(summary_path(record.log)))) is not None:
         summary = better(summary, own)
         watched = watched or running  # gpuq run does
+    if not running:
+        summary = better(summary, followed)
     ended = record.ended if record is not None else None
     return View(
         tag=record.tag if record is not None else job.name if job is not None else target.text,
         attempt=record.attempt if record is not None else None,
         job_id=record.job_id if record is not None else job.number if job is not None else None,
+        job=job.id if job is not None else "" if record is None or record.job_id is None else str(record.job_id),
         state=ended.outcome.value if ended is not None else job.state if job is not None else "UNKNOWN",
         running=running,
         waiting=job is not None and job.phase is Phase.WAITING,
@@ -158,7 +146,9 @@ def _notes(
     if running and not watched:
         yield f"nobody keeps what is seen of it: {WATCH}"
     if not running and summary is None and (job is None or job.phase is Phase.ENDED):
-        if ended is not None and (ended.start is None or ended.start == ended.end):
+        if ended is not None and any("killed for memory" in note for note in ended.notes):
+            yield f"nobody looked at its memory before it was killed: {WATCH}"
+        elif ended is not None and (ended.start is None or ended.start == ended.end):
             yield "it did not run, or for less than a second: there was nothing to look at"
         else:
             yield f"nobody looked at its memory while it ran: {WATCH}"
@@ -182,14 +172,14 @@ def _notes(
 
 def _advice(record: Record | None, summary: MemorySummary | None, before: list[Record]) -> str:
     """before: the run's attempts up to this one."""
-    if record is None or summary is None or record.ended is None:
+    if record is None or record.ended is None:
         return ""
-    hidden = any("killed for memory" in note for note in record.ended.notes)
-    if summary.oom_kill or hidden or record.ended.outcome.value == "OUT_OF_MEMORY":
-        limit = max(summary.limit or record.request.memory, sizing.killed_at(before))
+    counted = summary.oom_kill if summary is not None else 0
+    if counted or sizing.killed_at([record]):
+        limit = max((summary.limit if summary is not None else None) or record.request.memory, sizing.killed_at(before))
         more = sizing.round_up(int(limit * sizing.AFTER_OOM))
         return f"gpuq resubmit {record.tag} --mem {sizing.option(more)}"
-    return f"gpuq mem --advise {record.tag}"
+    return f"gpuq mem --advise {record.tag}" if summary is not None else ""
 
 
 def _until(ctx: Context, record: Record | None) -> list[Record]:
@@ -197,17 +187,6 @@ def _until(ctx: Context, record: Record | None) -> list[Record]:
     if record is None or record.ended is None:
         return []
     return [one for one in ctx.ledger.records(record.tag, sound=True) if one.attempt <= record.attempt]
-
-
-def find(ctx: Context, job: Job, roots: Roots, listed: dict[int, int]) -> locate.Place | None:
-    """A running job's cgroup. listed: the processes of jobs, filled in where they are needed (SLUIDs, containers)."""
-    place = locate.find(job.number, node=job.node, root=roots.cgroup, proc_root=roots.proc)
-    if place is None:
-        if not listed:
-            listed.update(thishost.listpids(locate_slurm(ctx.environment), ctx.environment))
-        pids = [pid for pid, number in listed.items() if number == job.number]
-        place = locate.find(job.number, node=job.node, pids=pids, root=roots.cgroup, proc_root=roots.proc)
-    return place
 
 
 # what was kept ----------------------------------------------------------------------------------------------------
@@ -241,7 +220,9 @@ def _keys(ctx: Context, store: SampleStore | None, record: Record | None, job: J
         return []
     if record is not None and record.job_id is not None:
         return store.keys(record.job_id, str(ctx.ledger.root), record.tag, record.attempt)
-    return store.keys(job.number) if job is not None else []
+    if job is None:
+        return []
+    return [key for key in store.keys(job.number) if key == key_of(job)]  # ids come back, and an array has tasks
 
 
 @contextlib.contextmanager
@@ -279,46 +260,97 @@ class Sized(msgspec.Struct, frozen=True, kw_only=True):
     node_memory: int = 0
     cpus: int = 0
     gpu: bool = True
+    share: sizing.Share | None = None
+    """What CPU-only jobs are given together, by the partition for them; None: there is none, or it sets no limit."""
     beside: tuple[Beside, ...] = ()
     """With the advised memory."""
     beside_now: tuple[Beside, ...] = ()
     """With what is asked for now."""
 
 
-def advise(ctx: Context, tag: str) -> Sized:
-    """What the next attempt of a run should ask for. Raises UsageError, NotFound, what Slurm raises."""
-    tag = require_run(ctx, tag)
+def advise(ctx: Context, ref: str) -> Sized:
+    """What the next attempt of a run should ask for. ref: its TAG, or the id of a job of it.
+
+    Raises UsageError, NotFound, what Slurm raises.
+    """
+    if is_job_id(ref):
+        target = resolve(ctx, ref, live=False)
+        if target.record is None:
+            raise NotFound(f"{target.name} was not submitted through gpuq: there are no attempts to go by")
+        ref = target.record.tag
+    tag = require_run(ctx, ref)
     settle_if_possible(ctx, tag=tag)
     records = ctx.ledger.records(tag, sound=True)
     if not records:
         raise NotFound(f"run {tag} has no attempt yet", hint=f"gpuq submit {tag}")
     advice = sizing.advise(records)
-    last = records[-1]
-    sized = Sized(tag=tag, advice=advice, asked=last.request.memory, cpus=last.request.cpus, gpu=last.request.gpu)
-    if advice.memory is None or not last.request.gpu:
-        return sized
-    _, nodes = ctx.slurm.offer()
+    offer = ctx.slurm.offer() if advice.memory is not None else ([], [])
+    return _sized(tag, records[-1].request, advice, *offer)
+
+
+def advise_all(ctx: Context) -> list[Sized]:
+    """The same for every run of whose memory something is known. Raises what Slurm raises."""
+    settle_if_possible(ctx)
+    found = []
+    for tag in ctx.ledger.tags():
+        records = ctx.ledger.records(tag, sound=True)
+        if records and (advice := sizing.advise(records)).memory is not None:
+            found.append((tag, records[-1].request, advice))
+    if not found:
+        return []
+    partitions, nodes = ctx.slurm.offer()
+    return [_sized(*one, partitions, nodes) for one in found]
+
+
+def _sized(tag: str, asks: Request, advice: Advice, partitions: list[Partition], nodes: list[Node]) -> Sized:
+    with contextlib.suppress(SubmissionRefused):  # a partition that is gone: the next submission says so
+        most = most_memory(choose_partition(asks.partition, partitions), nodes, gpu=asks.gpu)
+        advice = _bounded(advice, most)
+    sized = Sized(tag=tag, advice=advice, asked=asks.memory, cpus=asks.cpus, gpu=asks.gpu)
     with_gpu = [node for node in nodes if node.gpus]
-    if not with_gpu:
+    if advice.memory is None or not asks.gpu or not with_gpu:
         return sized
     node = max(with_gpu, key=lambda one: one.memory)
+    cpu = next((one for one in partitions if one.name == CPU), None)
+    share = None
+    if cpu is not None and (cpus := share_of(cpu, node)) is not None:
+        share = sizing.Share(cpus=cpus, memory_per_cpu=cpu.max_memory_per_cpu)
     return msgspec.structs.replace(
         sized,
         node=node.name,
         node_memory=node.memory,
-        beside=tuple(sizing.fits_beside(node.memory, node.cpus, advice.memory, last.request.cpus)),
-        beside_now=tuple(sizing.fits_beside(node.memory, node.cpus, last.request.memory, last.request.cpus)),
+        share=share,
+        beside=tuple(sizing.fits_beside(node.memory, node.cpus, advice.memory, asks.cpus, share)),
+        beside_now=tuple(sizing.fits_beside(node.memory, node.cpus, asks.memory, asks.cpus, share)),
     )
 
 
-def auto_flags(ctx: Context, tag: str, flags: Settings) -> Settings:
-    """`--mem auto`: the flags with the advised memory; as they are, and that is said, where there is too little evidence."""
-    advice = sizing.advise(ctx.ledger.records(tag, sound=True))
-    if advice.memory is None or not advice.enough:
-        ctx.say(f"note: --mem auto: {sizing.too_little(advice)}; as without it")
-        return msgspec.structs.replace(flags, memory=None)
-    ctx.say(f"note: --mem auto: {sizing.option(advice.memory)} ({advice.reasons[0]})")
-    return msgspec.structs.replace(flags, memory=advice.memory)
+def _bounded(advice: Advice, most: int) -> Advice:
+    """The advice, at most what a node has. most: bytes; 0: not known."""
+    if advice.memory is None or not most or advice.memory <= most:
+        return advice
+    limit = most // MIB * MIB
+    why = f"{format_size(advice.memory)} would be wanted, and no node gives more than {format_size(limit)}"
+    return msgspec.structs.replace(advice, memory=limit, because=why, reasons=(*advice.reasons, why))
+
+
+def auto_size(ctx: Context, tag: str, otherwise: int | None, most: int) -> int | None:
+    """`--mem auto` of a submission, in bytes; None, and that is said: too little evidence, as without it.
+
+    otherwise: what would be asked for without it; more than that where an attempt was killed at as much. most: what a node
+    has; 0: not known.
+    """
+    advice = _bounded(sizing.advise(ctx.ledger.records(tag, sound=True)), most)
+    if advice.memory is not None and advice.enough:
+        ctx.say(f"note: {tag}: --mem auto: {sizing.option(advice.memory)} ({advice.because})")
+        return advice.memory
+    few = f"note: {tag}: --mem auto: {sizing.too_little(advice)}"
+    least = min(advice.least, most or advice.least)
+    if otherwise is not None and otherwise < least:
+        ctx.say(f"{few}; {sizing.option(least)}, because an attempt was killed at less")
+        return least
+    ctx.say(f"{few}; as without it")
+    return None
 
 
 def auto_memory(ctx: Context, ref: str) -> int:
@@ -326,12 +358,15 @@ def auto_memory(ctx: Context, ref: str) -> int:
     target = resolve(ctx, ref, live=False)
     if target.record is None:
         raise ChangeRefused(f"{target.name} was not submitted through gpuq: there are no attempts to go by")
-    advice = sizing.advise(ctx.ledger.records(target.record.tag, sound=True))
+    tag, request = target.record.tag, target.record.request
+    advice = sizing.advise(ctx.ledger.records(tag, sound=True))
     if advice.memory is None or not advice.enough:
-        raise ChangeRefused(
-            f"{target.record.tag}: {sizing.too_little(advice)}", hint=f"gpuq mem --advise {target.record.tag} --anyway"
-        )
-    ctx.say(f"note: --mem auto: {sizing.option(advice.memory)} ({advice.reasons[0]})")
+        raise ChangeRefused(f"{tag}: {sizing.too_little(advice)}", hint=f"gpuq mem --advise {tag} --anyway")
+    partitions, nodes = ctx.slurm.offer()
+    with contextlib.suppress(SubmissionRefused):
+        advice = _bounded(advice, most_memory(choose_partition(request.partition, partitions), nodes, gpu=request.gpu))
+    assert advice.memory is not None  # noqa: S101 - looked at above
+    ctx.say(f"note: {tag}: --mem auto: {sizing.option(advice.memory)} ({advice.because})")
     return advice.memory
 
 

@@ -9,6 +9,7 @@ import msgspec
 from gpuq.adapters.configfiles import run_settings
 from gpuq.core.attempt import Outcome, Record
 from gpuq.core.config import Settings, merge
+from gpuq.core.fit import choose_partition, most_memory
 from gpuq.core.memory import sizing
 from gpuq.core.units import format_size
 from gpuq.errors import SubmissionRefused
@@ -84,21 +85,14 @@ def _retries(ctx: Context, record: Record) -> int:
 def _more(ctx: Context, record: Record, say: bool) -> int | None:
     """Bytes: half as much again, at most what the largest fitting node has; None: it had that already."""
     partitions, nodes = ctx.slurm.offer()
-    name = record.request.partition
-    most = 0
-    for partition in partitions:
-        if partition.name == name or (name is None and partition.default):
-            for node in nodes:
-                if node.partition == partition.name and (node.gpus or not record.request.gpu):
-                    most = max(most, min(node.memory, partition.max_memory_per_node or node.memory))
-    asked = record.request.memory
+    most = most_memory(choose_partition(record.request.partition, partitions), nodes, gpu=record.request.gpu)
     if not most:
         raise SubmissionRefused(f"no node for {record.name} is known", hint="sinfo")
-    if asked >= most:
-        if say:
-            ctx.say(
-                f"note: {record.name} had all the memory that a node has ({format_size(most)}); it is not tried again"
-            )
-        return None
     before = [one for one in ctx.ledger.records(record.tag, sound=True) if one.attempt <= record.attempt]
-    return min(most, sizing.round_up(int(max(asked, sizing.killed_at(before)) * sizing.AFTER_OOM)))
+    had = max(record.request.memory, sizing.killed_at(before))
+    if had >= most:
+        if say:
+            which = record.name if record.request.memory >= most else f"{record.tag} before {record.name}"
+            ctx.say(f"note: {which} had all the memory that a node has ({format_size(most)}); it is not tried again")
+        return None
+    return min(most, sizing.round_up(int(had * sizing.AFTER_OOM)))

@@ -29,6 +29,7 @@ from gpuq.core.memory.values import MemorySummary
 from gpuq.errors import GpuqError, LedgerError
 from gpuq.usecases.context import Context
 from gpuq.usecases.memory.ended import fold
+from gpuq.usecases.memory.own import phase_of
 from gpuq.usecases.refs import record_of
 
 GLANCE = 0.5
@@ -64,6 +65,34 @@ class Roots(msgspec.Struct, frozen=True):
 HOST = Roots()
 
 
+class Finder:
+    """Finds the cgroups of running jobs. What Slurm has to be asked for that, it is asked once, where it is needed."""
+
+    def __init__(self, ctx: Context, roots: Roots = HOST) -> None:
+        self._ctx = ctx
+        self._roots = roots
+        self._parts: dict[str, int] | None = None
+        self._pids: dict[int, int] | None = None
+
+    def find(self, job: Job) -> locate.Place | None:
+        """None: there is none on this host."""
+        number = job.number
+        if not job.whole:  # a task of an array: its cgroup has the id that it alone has
+            if self._parts is None:
+                self._parts = thishost.parts(locate_slurm(self._ctx.environment), self._ctx.environment)
+            if job.id not in self._parts:
+                return None
+            number = self._parts[job.id]
+        cgroup, proc = self._roots.cgroup, self._roots.proc
+        place = locate.find(number, node=job.node, root=cgroup, proc_root=proc)
+        if place is None:
+            if self._pids is None:
+                self._pids = thishost.listpids(locate_slurm(self._ctx.environment), self._ctx.environment)
+            pids = [pid for pid, its in self._pids.items() if its == number]
+            place = locate.find(number, node=job.node, pids=pids, root=cgroup, proc_root=proc)
+        return place
+
+
 class _Watched(msgspec.Struct, kw_only=True):
     """A job that is being looked at. Times are the clock's monotonic ones."""
 
@@ -72,6 +101,8 @@ class _Watched(msgspec.Struct, kw_only=True):
     job: Job
     place: locate.Place | None = None
     tally: Tally
+    log: str = ""
+    """Of its attempt; empty: none is known."""
     points: list[Sample] = []
     next_point: float = 0.0
     next_flush: float = 0.0
@@ -86,8 +117,8 @@ class _Watched(msgspec.Struct, kw_only=True):
 
 
 def key_of(job: Job) -> str:
-    """Names a job in the store: ids come back after a lost state, so the submission counts too."""
-    return f"{job.number}:{int(job.submit.timestamp()) if job.submit else 0}"
+    """Names a job (or a task of an array) in the store: ids come back after a lost state, so the submission counts too."""
+    return f"{job.id}:{int(job.submit.timestamp()) if job.submit else 0}"
 
 
 class Sampler:
@@ -127,7 +158,7 @@ class Sampler:
         Returns what is worth telling while a job goes on. A record or a store that cannot be written is told and stops
         nothing.
         """
-        running = {key_of(job): job for job in jobs if job.whole and job.phase is Phase.RUNNING}
+        running = {key_of(job): job for job in jobs if job.phase is Phase.RUNNING}
         for key in [key for key in self._watched if key not in running]:
             self._end(self._watched.pop(key), now)
         while self._left:
@@ -136,11 +167,11 @@ class Sampler:
                 self._finish(key, about, self._store.tally(key) or Tally(), now)
             self._left.pop(0)
         clock = self._ctx.clock.monotonic()
-        listed: dict[int, int] | None = None
+        finder = Finder(self._ctx, self._roots)
         for key, job in running.items():
             one = self._watched.get(key) or self._begin(key, job)
             if one.place is None and clock >= one.next_search:
-                listed = self._search(one, listed, clock)
+                self._search(one, finder, clock)
             if one.place is not None:
                 self._look(one, now, clock)
         return [event for one in self._watched.values() if (event := self._killed(one, now, clock)) is not None]
@@ -208,26 +239,20 @@ class Sampler:
                 job_id=job.number, name=job.name, runs=str(ledger.root), tag=record.tag, attempt=record.attempt
             )
         tally = self._store.tally(key) if self._store is not None else None
-        one = _Watched(key=key, about=about, job=job, tally=tally or Tally())
+        log = "" if found is None else found[1].log
+        one = _Watched(key=key, about=about, job=job, tally=tally or Tally(), log=log)
         one.told = int(one.tally.counts.get("oom_kill", 0))
         self._watched[key] = one
         return one
 
-    def _search(self, one: _Watched, listed: dict[int, int] | None, clock: float) -> dict[int, int] | None:
-        """Find the job's cgroup. listed: `scontrol listpids`, asked at most once in a tick, and only where it is needed."""
-        roots = self._roots
-        job = one.job
-        one.place = locate.find(job.number, node=job.node, root=roots.cgroup, proc_root=roots.proc)
-        if one.place is None:
-            listed = self._listed() if listed is None else listed
-            pids = [pid for pid, number in listed.items() if number == job.number]
-            one.place = locate.find(job.number, node=job.node, pids=pids, root=roots.cgroup, proc_root=roots.proc)
+    def _search(self, one: _Watched, finder: Finder, clock: float) -> None:
+        """Find the job's cgroup."""
+        one.place = finder.find(one.job)
         if one.place is None:
             one.next_search = clock + one.patience
             one.patience = min(2 * one.patience, _RETRY[1])
         else:
             one.patience = _RETRY[0]
-        return listed
 
     def _look(self, one: _Watched, now: datetime.datetime, clock: float) -> None:
         assert one.place is not None  # noqa: S101 - only then is it called
@@ -243,6 +268,8 @@ class Sampler:
             return
         one.last = reading
         risen = one.tally.add(reading, now)
+        if risen:
+            one.tally.phase = phase_of(one.log)
         one.last_held = held if reading.untold else reading.held
         one.next_point = clock + (self.glance if climbs or reading.untold else PACE)
         one.points.append(self._point(one, reading, now, clock))
@@ -317,9 +344,9 @@ class Sampler:
             time=now,
             problem=Problem(
                 rule="oom-kill",
-                subject=f"{one.about.job_id} {name}",
+                subject=f"{one.job.id} {name}",
                 text=f"A process in it was killed for memory, and the job goes on{held}.",
-                advice=f"gpuq mem {name if one.about.tag else one.about.job_id}",
+                advice=f"gpuq mem {name if one.about.tag else one.job.id}",
             ),
         )
 
@@ -348,6 +375,3 @@ class Sampler:
     def _own_record(self, job: Job) -> tuple[Ledger, Record] | None:
         record = record_of(self._ctx, job)
         return None if record is None else (self._ctx.ledger, record)
-
-    def _listed(self) -> dict[int, int]:
-        return thishost.listpids(locate_slurm(self._ctx.environment), self._ctx.environment)
