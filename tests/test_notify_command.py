@@ -275,8 +275,34 @@ def test_a_broken_database_is_exit_14(home: Home) -> None:
     path = database(home.env)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"this is no database" * 100)
-    for command in ("status", "retry"):
-        assert "file is not a database" in home.gpuq("notify", command).exits(14).stderr
+    for command in (("notify", "status"), ("notify", "retry"), ("watch", "status"), ("watch", "--once"), ("watch",)):
+        ran = home.gpuq(*command).exits(14)
+        assert f"the watcher's database {path}: file is not a database" in ran.stderr
+        assert f"mv {path} {path}.old" in ran.stderr
+    path.unlink()
+    path.mkdir()  # cannot be opened, and cannot be made
+    for command in (("watch", "status"), ("watch", "--once")):
+        assert "unable to open database file" in home.gpuq(*command).exits(14).stderr
+
+
+def test_what_nobody_wrote_there_is_exit_14_too(home: Home) -> None:
+    with contextlib.closing(open_store(database(home.env))) as connection:
+        EventStore(connection).record([], [], {"report": b"{}"}, now=NOW)
+        connection.execute("INSERT INTO events VALUES (1, 'a', 'job_ended', 0, 0, ?)", (b"{",))
+        connection.execute(
+            "INSERT INTO outbox VALUES (1, 'a', 'phone', '', 'dead', 1, 0.0, 0.0, '', ?)", (b'{"key": 1}',)
+        )
+    for command in (("notify", "status"), ("watch", "status"), ("watch", "--once")):
+        assert "the watcher's database" in home.gpuq(*command).exits(14).stderr
+
+
+def test_one_look_that_cannot_be_saved_is_exit_14_and_not_nothing_new(home: Home) -> None:
+    with contextlib.closing(open_store(database(home.env))) as connection:
+        EventStore(connection)
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON cursors BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END"
+        )
+    assert "database or disk is full" in home.gpuq("watch", "--once").exits(14).stderr
 
 
 def test_a_look_makes_no_database(home: Home) -> None:

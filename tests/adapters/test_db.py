@@ -85,3 +85,14 @@ def test_what_is_no_database_is_said_and_left_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.DatabaseError):
         open_store(path)
     assert path.read_bytes() == b"no database" * 1000
+
+
+def test_who_only_looks_does_not_wait_for_the_writer(tmp_path: Path) -> None:
+    path = tmp_path / "watch.db"
+    with contextlib.closing(open_store(path)) as writer:
+        migrate(writer, "t", ["CREATE TABLE t (x)"])
+        writer.execute("BEGIN IMMEDIATE")
+        with contextlib.closing(open_store(path, timeout=0)) as looker:
+            migrate(looker, "t", ["CREATE TABLE t (x)"])
+            assert looker.execute("SELECT x FROM t").fetchall() == []
+        writer.execute("COMMIT")

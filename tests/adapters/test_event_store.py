@@ -13,8 +13,10 @@ import pytest
 
 from gpuq.adapters.store.db import open_store
 from gpuq.adapters.store.events import KEEP_DELIVERED, KEEP_EVENTS, EventStore
-from gpuq.core.event import Event, Kind
+from gpuq.core.event import Event, Kind, Problem
 from gpuq.core.notice import Level, Notice
+from gpuq.core.notify.config import Config
+from gpuq.core.notify.telling import notice_of
 
 NOW = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.UTC)
 LATER = NOW + datetime.timedelta(seconds=30)
@@ -79,6 +81,21 @@ def test_equal_notices_that_wait_become_the_latest(store: EventStore) -> None:
     assert titles(store) == ["b", "c"]
     store.delivered(first.id, NOW)  # it was under way, and is gone from the outbox
     assert titles(store) == ["b", "c"]
+
+
+def test_what_comes_and_goes_while_nobody_listens_is_its_last_coming_and_going(store: EventStore) -> None:
+    problem = Problem(rule="node-unusable", subject="node n1", text="node n1 is down")
+    kinds = [Kind.JOB_STARTED, *[Kind.PROBLEM, Kind.RECOVERED] * 50]
+    for number, kind in enumerate(kinds):
+        of = None if kind is Kind.JOB_STARTED else problem
+        one = Event(key=f"k{number}", kind=kind, time=NOW, subject="x", problem=of)
+        store.record([one], [("s", notice_of(one, Config()))], now=NOW)
+    waiting = store.due("s", NOW, limit=100)
+    assert [(one.notice.key, one.notice.kind) for one in waiting] == [
+        ("k0", Kind.JOB_STARTED),
+        ("k99", Kind.PROBLEM),
+        ("k100", Kind.RECOVERED),
+    ]
 
 
 def test_nothing_is_delivered_before_one_that_waits_for_its_retry(store: EventStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import os
 import time
 import zoneinfo
@@ -193,6 +194,26 @@ def test_bytes_that_are_no_text_are_passed_over(tmp_path: Path) -> None:
     end = look(tmp_path, b"\xff\xfe\0\n" + line(name="caf").encode().replace(b"caf", b"caf\xe9") + line().encode())
     assert end is not None
     assert end.state == "COMPLETED"
+
+
+@pytest.mark.parametrize("name", ["jobcomp.1", "jobcomp-20261129", "jobcomp.1.gz"])
+@pytest.mark.parametrize("rest", ["", line(13), None], ids=["emptied", "gone on", "not made anew"])
+def test_a_line_that_was_rotated_away_is_found(tmp_path: Path, name: str, rest: str | None) -> None:
+    old = line(11) + line(state="FAILED", code="3:0")
+    (tmp_path / name).write_bytes(gzip.compress(old.encode()) if name.endswith(".gz") else old.encode())
+    (tmp_path / "jobcomp.2.gz").write_bytes(gzip.compress(line(state="TIMEOUT").encode()[:100])[:-10])  # cut off
+    path = tmp_path / "jobcomp"
+    if rest is not None:
+        path.write_text(rest)
+    later = SUBMIT.timestamp() + 3600
+    os.utime(tmp_path / name, (later, later))
+    end = last_end(path, 12, uid=1000, name="dino/lr3e-4", since=SUBMIT)
+    assert end is not None
+    assert (end.state, end.exit_code) == ("FAILED", 3)
+    # what was last written to before the job was submitted tells of another one of that id, and is not read
+    earlier = SUBMIT.timestamp() - 5
+    os.utime(tmp_path / name, (earlier, earlier))
+    assert last_end(path, 12, uid=1000, name="dino/lr3e-4", since=SUBMIT) is None
 
 
 def test_no_file_and_no_line_is_none(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 from pathlib import Path
@@ -147,3 +148,56 @@ def test_who_was_cancelled_while_waiting_never_started() -> None:
 def test_bytes_that_are_no_text_are_shown_as_such() -> None:
     (one,) = parse(text(1, name="x").encode().replace(b"Name=x", b"Name=\xff"), UID)
     assert one.name == "\ufffd"
+
+
+def rotate(reader: Reader, name: str = "jobcomp.log.1") -> Path:
+    """What logrotate does with `create`: slurmctld still has the old file open."""
+    old = reader.path.with_name(name)
+    reader.path.rename(old)
+    reader.path.touch()
+    return old
+
+
+@pytest.mark.parametrize("created", [True, False])
+def test_slurmctld_writes_to_the_old_file_until_it_opens_the_new_one(reader: Reader, created: bool) -> None:
+    add(reader, text(1))
+    assert reader.read() == ["1"]
+    old = rotate(reader)
+    if not created:
+        reader.path.unlink()
+    assert reader.read() == []
+    assert Follower(reader.path, reader.place).files() == [reader.path] + [old] * created
+    with old.open("a") as handle:
+        handle.write(text(2) + text(3)[:80])
+    assert reader.read() == ["2"]
+    with old.open("a") as handle:
+        handle.write(text(3)[80:])
+    add(reader, text(4))
+    assert reader.read() == ["3", "4"]
+    assert reader.read() == []
+    assert Follower(reader.path, reader.place).files() == [reader.path]
+
+
+@pytest.mark.parametrize("name", ["jobcomp.log-20261129", "jobcomp.log.1.gz", "jobcomp.log-20261129.gz"])
+def test_whatever_logrotate_calls_it_and_packed(reader: Reader, name: str) -> None:
+    add(reader, text(1))
+    assert reader.read() == ["1"]
+    add(reader, text(2))
+    old = rotate(reader, name)
+    if name.endswith(".gz"):
+        old.write_bytes(gzip.compress(old.read_bytes()))
+    reader.path.with_name("jobcomp.log.2.gz").write_bytes(b"\x1f\x8b\x08 cut off")
+    add(reader, text(3))
+    assert reader.read() == ["2", "3"]
+
+
+def test_an_empty_file_that_was_filled_and_rotated_away_meanwhile(reader: Reader) -> None:
+    reader.path.touch()
+    follower = Follower(reader.path)
+    follower.skip()
+    reader.place = follower.place
+    add(reader, text(1))
+    rotate(reader)
+    add(reader, text(2))
+    assert reader.read() == ["1", "2"]
+    assert reader.read() == []

@@ -15,7 +15,7 @@ from gpuq.adapters.filewatch import FileWatch
 from gpuq.adapters.sdnotify import Notifier
 from gpuq.errors import HostError
 from gpuq.usecases.watch.service import start_background
-from tests.gpuq_cli import SOURCE
+from tests.gpuq_cli import SOURCE, Project
 
 
 def test_one_instance_and_who_it_is(tmp_path: Path) -> None:
@@ -44,6 +44,25 @@ def test_the_service_manager_is_told(tmp_path: Path) -> None:
     assert not Notifier({}).there
     Notifier({}).tell("READY=1")
     assert Notifier({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}).watchdog == 0
+
+
+def test_the_service_is_ready_before_a_controller_that_hangs_has_answered(tmp_path: Path) -> None:
+    """Else systemd would end it before it had asked three times, again and again, and nobody be told that Slurm is away."""
+    project = Project(tmp_path / "project", config=None)
+    for program in ("squeue", "scontrol", "sinfo"):
+        project.wrap(program, '[ "$1" = --version ] && echo slurm 22.05.8 && exit; exec sleep 30')
+    place = str(tmp_path / "n")
+    project.env |= {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"), "NOTIFY_SOCKET": place}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(place)
+        manager.settimeout(25)
+        process = project.start("watch")
+        try:
+            assert manager.recv(100) == b"READY=1"
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def test_a_file_is_watched_and_so_is_the_one_that_takes_its_place(tmp_path: Path) -> None:

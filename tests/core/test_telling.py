@@ -158,7 +158,8 @@ def test_a_problem_says_what_helps_and_equal_ones_that_wait_become_one() -> None
     assert told(event(Kind.PROBLEM, problem=other)).merge != notice.merge
     over = told(event(Kind.RECOVERED, problem=problem))
     assert over.level is Level.GOOD
-    assert over.merge == "", "back again is told beside the trouble, not in its place"
+    assert over.merge not in {"", notice.merge}, "back again is told beside the trouble, not in its place"
+    assert told(event(Kind.RECOVERED, problem=other)).merge != over.merge
 
 
 def test_progress_is_coalesced_for_each_job() -> None:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gpuq.adapters.store.db import open_store
+from gpuq.adapters.store.events import EventStore
 from gpuq.core.event import Ending, Event, Kind, Problem
 from gpuq.core.watch.digest import BETWEEN, EMPTY, NOT_SEEN, digest
 from gpuq.core.watch.queue import queue_facts
 from gpuq.core.watch.unit import quoted, unit
+from gpuq.usecases.watch.day import Day, digest_event, edge
 from gpuq.usecases.watch.endings import log_tail, tasks_in
+from gpuq.usecases.watch.state import Memory
 from tests.core.watch_world import job
 
 NOON = datetime.datetime(2026, 11, 29, 12, tzinfo=datetime.UTC)
@@ -61,6 +68,65 @@ def test_a_day_of_nothing_and_one_of_one_long_job() -> None:
     assert (nothing.used, nothing.idle) == (0, {EMPTY: 24 * HOUR})
     span = (at(-5).timestamp(), at(30).timestamp())
     assert digest(NOON, at(24), [], running=[span], seen=[]).used == 24 * HOUR
+
+
+def test_what_goes_on_from_the_day_before_and_into_the_next() -> None:
+    """A queue that was empty before, a node that was down before, and a job that has not ended."""
+    seen = [(at(-50).timestamp(), at(24).timestamp())]
+    run = (at(21).timestamp(), at(24).timestamp())
+    day = digest(NOON, at(24), [ended("a", 5, 6)], seen=seen, empty_before=True)
+    assert day.idle == {EMPTY: 5 * HOUR, BETWEEN: 18 * HOUR}
+    empty = Event(key="e", kind=Kind.QUEUE_EMPTY, time=at(6))
+    day = digest(NOON, at(24), [ended("a", 5, 6), empty], seen=seen, running=[run], empty_before=True)
+    assert day.idle == {EMPTY: (5 + 15) * HOUR}, "until the job that still runs began"
+    over = problem(Kind.RECOVERED, 4, "node-unusable")
+    day = digest(NOON, at(24), [over], seen=seen)
+    assert day.idle == {"node down": 4 * HOUR, BETWEEN: 20 * HOUR}
+    day = digest(NOON, at(24), [], seen=seen, problems=[("node-unusable", at(-30).timestamp())], empty=True)
+    assert day.idle == {"node down": 24 * HOUR}
+    twice = [over, problem(Kind.PROBLEM, 5, "node-unusable"), problem(Kind.RECOVERED, 6, "node-unusable"), over]
+    assert digest(NOON, at(24), twice, seen=seen).idle["node down"] == 5 * HOUR
+
+
+@pytest.fixture
+def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clocks are set forward on the 8th of March 2026 and back on the 1st of November, each at 02:00."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_days_on_which_clocks_are_set_follow_each_other(new_york: None, tmp_path: Path) -> None:
+    def due(clock: str, month: int, day: int, hour: float, last: str) -> str | None:
+        """At `hour` hours UTC of that day."""
+        now = datetime.datetime(2026, month, day, tzinfo=datetime.UTC) + datetime.timedelta(hours=hour)
+        return days.due(clock, now, last)
+
+    with contextlib.closing(open_store(tmp_path / "watch.db")) as connection:
+        store = EventStore(connection)
+        days = Day(store)
+        assert due("09:00", 3, 8, 12.99, "2026-03-07") is None
+        assert due("09:00", 3, 8, 13, "2026-03-07") == "2026-03-08"
+        assert due("09:00", 3, 8, 13.1, "2026-03-08") is None, "once a day"
+        # 02:30 is passed over, and 01:30 comes twice
+        assert due("02:30", 3, 8, 6.4, "2026-03-07") is None
+        assert due("02:30", 3, 8, 7.5, "2026-03-07") == "2026-03-08"
+        assert due("01:30", 11, 1, 5.5, "2026-10-31") == "2026-11-01"
+        assert due("01:30", 11, 1, 6.5, "2026-11-01") is None
+        for clock, month, first, hours in (("09:00", 3, 8, 23), ("09:00", 11, 1, 25), ("00:00", 3, 9, 23)):
+            told = []
+            for day in range(3):
+                date = datetime.date(2026, month, first) + datetime.timedelta(days=day)
+                # a look comes some minutes late, and now and then much later
+                late = edge(clock, date) + datetime.timedelta(minutes=7 + 300 * day)
+                made = digest_event("c", clock, date.isoformat(), late, store, [], Memory()).digest
+                assert made is not None
+                told.append(made)
+            assert [(one.until - one.since).total_seconds() / HOUR for one in told] == [hours, 24, 24]
+            assert told[0].until == told[1].since
+            assert told[1].until == told[2].since
 
 
 def test_the_queue_in_a_notice() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
@@ -233,6 +234,29 @@ def test_one_left_and_none_left_are_told_when_the_queue_falls_to_it(before: int,
         shot(1, *rows[:before]), Completions(at=1, lines=gone), shot(2, *rows[:after]), shot(3, *rows[:after])
     )
     assert [one.left for one in found if one.left is not None] == ([] if told is None else [told])
+
+
+def test_jobs_that_no_look_has_shown_leave_the_queue_short_too() -> None:
+    """They came and ended between two looks: short jobs, or the watcher was away."""
+    a, b = Completions(at=1, lines=(line("2"),)), Completions(at=2, lines=(line("3"), line("2")))
+
+    def left(*facts: Fact) -> list[int]:
+        return [one.left for one in run(*facts)[1] if one.left is not None]
+
+    assert left(shot(1), a, shot(2), shot(3)) == [0]
+    assert left(shot(1), a, b, shot(2), b, shot(3)) == [0], "however many"
+    assert left(shot(1), a, shot(2), Completions(at=3, lines=(line("3"),)), shot(3)) == [0, 0], "each time"
+    running = job("1", "RUNNING")
+    assert left(shot(1, running), a, shot(2, running), shot(3, running)) == [1]
+    others = [job("8"), job("9")]
+    assert left(shot(1), a, shot(2, *others), shot(3, *others)) == [], "others have come meanwhile"
+    assert left(shot(1), a, shot(2, running), shot(3, running)) == [], "it has been replaced: nothing got less"
+    ended = job("2", "COMPLETED")
+    assert left(shot(1), shot(2, ended), shot(3, ended)) == [0], "where there is no completion file"
+    assert left(shot(1, ended), shot(2, ended)) == [], "before the first look"
+    task = Completions(at=1, lines=(msgspec.structs.replace(line("7_1"), number=7),))
+    assert left(shot(1), task, shot(2), shot(3)) == [0]
+    assert left(shot(1), shot(2, job("7_1", "COMPLETED")), shot(3)) == [0]
 
 
 def test_nothing_is_said_of_an_empty_queue_while_a_job_is_merely_missing() -> None:

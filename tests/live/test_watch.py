@@ -9,7 +9,6 @@ import random
 import re
 import signal
 import subprocess
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +126,8 @@ def test_what_began_and_ended_while_it_was_away_is_told_once(slurm: Embedded, pr
     slurm.sbatch("true", "--hold", "--job-name=\udcfe", "--mem=20", "--gres=gpu:1", cwd=project.root)  # no text at all
     until(lambda: str(foreign) in happened(slurm), lambda: slurm.must("squeue", "-a", "-t", "all"))
     until(lambda: not slurm.run("scontrol", "show", "job", str(first)).ok, lambda: "still known")
+    slurm.jobcomp.rename(f"{slurm.jobcomp}.1")  # and logrotate was at work
+    slurm.jobcomp.touch()
     new = project.gpuq("watch", "--once", "--json").ok().json["events"]
     endings = {e["ending"]["job_id"]: e["ending"] for e in new if e["kind"] == "job_ended"}
     assert set(endings) == {str(first), str(foreign)}
@@ -179,11 +180,11 @@ def test_the_day_of_a_watcher(slurm: Embedded, project: Project) -> None:
         process.send_signal(signal.SIGHUP)  # and this says so
         broken = "config-broken"
         until(lambda: [e.problem.rule for e in events() if e.problem].count(broken) == 2, lambda: events())
+        write_config("[watch]\npoll = 1\n")
+        until(lambda: [e.problem.rule for e in events(Kind.RECOVERED) if e.problem] == [broken], lambda: events())
         process.send_signal(signal.SIGTERM)
-        started = time.monotonic()
-        _, err = process.communicate(timeout=10)
+        _, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
-        assert time.monotonic() - started < 8
         assert "the old one stays" in err
     by = {e.ending.job_id: e for e in events(Kind.JOB_ENDED, Kind.ARRAY_ENDED) if e.ending is not None}
     ending = by[str(good)].ending

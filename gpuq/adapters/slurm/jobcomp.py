@@ -4,6 +4,9 @@ It outlives slurmctld's memory of a job (MinJobAge). Values are not quoted and n
 line is taken apart at its known keys only. Times are slurmctld's local ones, whole seconds, without a zone: an hour
 comes twice when clocks are set back, and the caller's TZ need not be slurmctld's. So the submit time decides, which is
 known from elsewhere: the reading that fits it best is the one for all times of a line.
+
+The file is rotated (logrotate(8)): then a line stands in `jobcomp.log.1`, `jobcomp.log-20261129` (dateext) or, packed, in
+`jobcomp.log.2.gz`.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import zlib
 import zoneinfo
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from gpuq.core.job import ENDED, JobEnd
 
@@ -28,7 +34,8 @@ _LINE = re.compile(
 def last_end(
     path: Path, job_id: int, *, uid: int, name: str, since: datetime.datetime, part: str = ""
 ) -> JobEnd | None:
-    """The last ending of the job that the file tells of; None when it tells of none, or there is no file.
+    """The last ending of the job that the file, or what was rotated away since, tells of; None when they tell of none, or
+    there is no file.
 
     part: one task (`12_3`) or component (`12+1`). Without it an array or a heterogeneous job has ended as the worst of
     its parts. Each of those has a line, under an id that nobody was shown, and with the one that was.
@@ -36,44 +43,77 @@ def last_end(
     Ids come back after a lost state, so user, name and submit time (not before `since`, whole seconds) must fit too.
     A line that is cut off or foreign is passed over.
     """
-    try:
-        handle = path.open("rb")
-    except OSError:
-        return None
     number = str(job_id)
     mention = f"JobId={number} ".encode()
     earliest = since - datetime.timedelta(seconds=1)
     zones = zones_of_file()
     found: dict[str, JobEnd] = {}
-    with handle:
-        for raw in handle:
-            if mention not in raw:
-                continue
-            match = _LINE.match(raw.decode("utf-8", "surrogateescape"))
-            if not match or number not in (match["id"], match["group"]):
-                continue
-            if int(match["uid"]) != uid or match["name"] != name or match["state"] not in ENDED:
-                continue  # JobState=PENDING is written at a requeue
-            member = match["member"] or ""
-            if part and member and part not in (f"{number}_{member}", f"{number}+{member}"):
-                continue
-            readings = [(at, zone) for zone in zones for at in moments(match["submit"], zone) if at >= earliest]
-            if not readings:
-                continue
-            submitted, zone = min(readings, key=lambda reading: reading[0])
-            start = first_from(submitted, moments(match["start"], zone))
-            found[member] = JobEnd(
-                state=match["state"],
-                exit_code=int(match["code"]),
-                signal=int(match["signal"]),
-                start=start,
-                end=first_from(start or submitted, moments(match["end"], zone)),
-                node="" if match["node"] == "(null)" else match["node"],
-                source="jobcomp",
-            )
+    for raw in _lines(path, earliest, mention):
+        match = _LINE.match(raw.decode("utf-8", "surrogateescape"))
+        if not match or number not in (match["id"], match["group"]):
+            continue
+        if int(match["uid"]) != uid or match["name"] != name or match["state"] not in ENDED:
+            continue  # JobState=PENDING is written at a requeue
+        member = match["member"] or ""
+        if part and member and part not in (f"{number}_{member}", f"{number}+{member}"):
+            continue
+        readings = [(at, zone) for zone in zones for at in moments(match["submit"], zone) if at >= earliest]
+        if not readings:
+            continue
+        submitted, zone = min(readings, key=lambda reading: reading[0])
+        start = first_from(submitted, moments(match["start"], zone))
+        found[member] = JobEnd(
+            state=match["state"],
+            exit_code=int(match["code"]),
+            signal=int(match["signal"]),
+            start=start,
+            end=first_from(start or submitted, moments(match["end"], zone)),
+            node="" if match["node"] == "(null)" else match["node"],
+            source="jobcomp",
+        )
     # tasks that were cancelled before they were tasks have one line, the array's
     ends = [end for member, end in found.items() if member or not part] or list(found.values())
     return next((end for end in ends if end.state != "COMPLETED"), ends[-1] if ends else None)
+
+
+def _lines(path: Path, since: datetime.datetime, mention: bytes) -> Iterator[bytes]:
+    """The lines with `mention`, the oldest first, from all files that may hold what was written from `since` on."""
+    old = [one for one in rotated(path) if _written(one) >= since.timestamp()]
+    for one in (*reversed(old), path):
+        try:
+            with opened(one) as handle:
+                yield from (raw for raw in handle if mention in raw)
+        except UNREADABLE:
+            continue
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+UNREADABLE = (OSError, EOFError, zlib.error)
+"""What reading a file raises that is gone, is no file, or is packed only in part."""
+
+
+def rotated(path: Path) -> list[Path]:
+    """What was rotated away from `path`, the latest first."""
+    try:
+        names = [name for name in os.listdir(path.parent) if name.startswith((f"{path.name}.", f"{path.name}-"))]
+    except OSError:
+        return []
+    return sorted(map(path.with_name, names), key=_written, reverse=True)
+
+
+def opened(path: Path) -> BinaryIO:
+    """The file, unpacked where it is packed. This and reading raise UNREADABLE."""
+    if path.suffix == ".gz":
+        import gzip  # rarely needed
+
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")
 
 
 def zones_of_file() -> list[datetime.tzinfo | None]:

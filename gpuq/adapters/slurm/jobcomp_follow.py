@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import os
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from gpuq.adapters.slurm.jobcomp import first_from, moments, zones_of_file
+from gpuq.adapters.slurm.jobcomp import UNREADABLE, first_from, moments, opened, rotated, zones_of_file
 from gpuq.core.job import ENDED, JobEnd
 from gpuq.core.printable import encodable
 from gpuq.core.watch.facts import Completion
@@ -56,6 +57,15 @@ class Follower:
         except OSError:
             self.place = Place()
 
+    def files(self) -> list[Path]:
+        """What to watch for news: the file, and the one that was rotated away as long as it was read last: slurmctld goes on
+        with that until it is told to open its files again."""
+        found = [self.path]
+        with contextlib.suppress(OSError):
+            if self.place.inode and self.path.stat().st_ino != self.place.inode:
+                found += [one for one in rotated(self.path) if one.stat().st_ino == self.place.inode][:1]
+        return found
+
     def read(self, *, uid: int | None = None) -> tuple[list[Completion], Place]:
         """The endings (of user `uid`) that were written since, and the place behind them. `place` itself is moved by
         the caller when they are safe. Raises OSError where the file is there and cannot be read."""
@@ -64,10 +74,13 @@ class Follower:
         try:
             handle = self.path.open("rb")
         except FileNotFoundError:
-            return found, place
+            found, old = _rest_of_old(self.path, place, uid)
+            return found, old or place
         with handle:
             if not _is(handle, place):
-                found += _rest_of_old(self.path, place, uid)
+                found, old = _rest_of_old(self.path, place, uid)
+                if old is not None and os.fstat(handle.fileno()).st_size == 0:
+                    return found, old  # slurmctld writes to the old one until it is told to open its files again
                 place = Place()
             data = b""
             handle.seek(place.offset)
@@ -145,31 +158,37 @@ def _place(handle: BinaryIO, offset: int) -> Place:
 def _is(handle: BinaryIO, place: Place) -> bool:
     """True when this is the file that was read up to `place` (by its content: a copy that was put back is, too)."""
     if place.offset == 0:
-        return True
-    if os.fstat(handle.fileno()).st_size < place.offset:
-        return False
+        return place.inode in {0, os.fstat(handle.fileno()).st_ino}
     handle.seek(0)
-    return hashlib.sha256(handle.read(place.head_size)).hexdigest() == place.head
+    if hashlib.sha256(handle.read(place.head_size)).hexdigest() != place.head:
+        return False
+    handle.seek(place.offset - 1)
+    return handle.read(1) != b""  # it reaches so far
 
 
-def _rest_of_old(path: Path, place: Place, uid: int | None) -> list[Completion]:
-    """What the file that was rotated away (or copied before it was truncated) has behind the place."""
-    try:
-        names = [path.with_name(name) for name in os.listdir(path.parent) if name.startswith(path.name + ".")]
-        names.sort(key=lambda one: one.stat().st_mtime, reverse=True)
-    except OSError:
-        return []
+def _rest_of_old(path: Path, place: Place, uid: int | None) -> tuple[list[Completion], Place | None]:
+    """What the file that was rotated away (or copied before it was truncated) has behind the place, and the place behind
+    that; None: it is not there."""
     newer: list[Path] = []
-    for one in names[:8]:
+    for one in rotated(path)[:8] if place.inode else ():
         try:
-            with one.open("rb") as handle:
-                if _is(handle, place):
-                    handle.seek(place.offset)
-                    found = parse(handle.read(), uid)
-                    for later in reversed(newer):  # rotated more than once meanwhile
-                        found += parse(later.read_bytes(), uid)
-                    return found
-        except OSError:
+            with opened(one) as handle:
+                if not _is(handle, place):
+                    newer.append(one)
+                    continue
+                found, end = _read_from(handle, place.offset, uid)
+        except UNREADABLE:
             continue
-        newer.append(one)
-    return []
+        for later in reversed(newer):  # rotated more than once meanwhile
+            with contextlib.suppress(*UNREADABLE), opened(later) as handle:
+                more, end = _read_from(handle, 0, uid)
+                found += more
+        return found, end
+    return [], None
+
+
+def _read_from(handle: BinaryIO, offset: int, uid: int | None) -> tuple[list[Completion], Place]:
+    """What stands behind `offset` in a file to which nobody writes any more, or not for long; and the place behind it."""
+    handle.seek(offset)
+    data = handle.read()
+    return parse(data, uid), _place(handle, offset + data.rfind(b"\n") + 1)

@@ -53,12 +53,14 @@ def open_store(path: Path, *, timeout: float = 10.0) -> sqlite3.Connection:
 def migrate(connection: sqlite3.Connection, part: str, steps: Sequence[str]) -> None:
     """Bring the tables of `part` up to date: step N (SQL, may hold several statements) makes version N of version N-1.
 
-    Steps are only ever added. A database of a later gpuq raises sqlite3.DatabaseError.
+    Steps are only ever added. A database of a later gpuq raises sqlite3.DatabaseError. One that is up to date is not written
+    to: whoever only looks neither waits for the writer nor needs the right to write.
     """
+    if _version(connection, part) == len(steps):
+        return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        row = connection.execute("SELECT version FROM parts WHERE name = ?", (part,)).fetchone()
-        have = row[0] if row else 0
+        have = _version(connection, part)
         if have > len(steps):
             raise sqlite3.DatabaseError(f"{part}: version {have} was written by a later gpuq, which knows more")
         for step in steps[have:]:
@@ -72,3 +74,8 @@ def migrate(connection: sqlite3.Connection, part: str, steps: Sequence[str]) -> 
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def _version(connection: sqlite3.Connection, part: str) -> int:
+    row = connection.execute("SELECT version FROM parts WHERE name = ?", (part,)).fetchone()
+    return int(row[0]) if row else 0

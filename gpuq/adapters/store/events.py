@@ -302,6 +302,15 @@ class EventStore:
         )
         return [msgspec.json.decode(row[0], type=Event) for row in rows]
 
+    def latest_before(self, until: datetime.datetime, kinds: Sequence[Kind]) -> Event | None:
+        """What happened last before `until`, of these kinds; None: nothing did."""
+        marks = ", ".join("?" * len(kinds))
+        row = self._db.execute(
+            f"SELECT body FROM events WHERE happened < ? AND kind IN ({marks}) ORDER BY happened DESC, id DESC LIMIT 1",  # noqa: S608
+            (until.timestamp(), *kinds),
+        ).fetchone()
+        return msgspec.json.decode(row[0], type=Event) if row else None
+
     def latest_events(self, limit: int, kinds: Sequence[Kind] = tuple(Kind)) -> list[Event]:
         """The last `limit` that were recorded, oldest first."""
         marks = ", ".join("?" * len(kinds))

@@ -112,7 +112,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     fast_seconds: float = 60.0
     """A job that fails within so many seconds did not get to its work."""
     digest: str = "09:00"
-    """Local time of day at which the last 24 hours are summed up."""
+    """Local time of day at which the day up to it is summed up."""
     disk_free: float = 0.05
     """The part of a file system below which it counts as nearly full."""
     memory_near: float = 0.9

@@ -72,11 +72,12 @@ def notice_of(event: Event, config: Config) -> Notice:
 
 
 def _merge(event: Event) -> str:
-    """Equal problems that wait for delivery become one, and of the progress of a job only the latest is news."""
+    """Equal problems that wait for delivery become one, so do the ends of them, and of the progress of a job only the latest
+    is news."""
     if event.kind is Kind.PROGRESS:
         return one_line(f"progress {event.subject}")
-    if event.kind is Kind.PROBLEM and event.problem:
-        return one_line(f"problem {event.problem.rule} {event.problem.subject}")
+    if event.kind in {Kind.PROBLEM, Kind.RECOVERED} and event.problem:  # one that comes and goes would fill the outbox
+        return one_line(f"{event.kind.value} {event.problem.rule} {event.problem.subject}")
     return ""
 
 

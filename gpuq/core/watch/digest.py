@@ -32,19 +32,26 @@ def digest(
     *,
     running: Iterable[Span] = (),
     seen: Iterable[Span] = (),
+    problems: Iterable[tuple[str, float]] = (),
+    empty_before: bool = False,
     empty: bool = False,
 ) -> Digest:
     """[since, until) in short. events: those that were recorded from then on, in order; running: GPU jobs that have not
-    ended, as (start, until); seen: when the watcher was there; empty: the queue was empty at `until`."""
+    ended, as (start, until); seen: when the watcher was there; problems: those that go on, as (rule, since);
+    empty_before, empty: the queue was empty at `since`, is empty now."""
     start, stop = since.timestamp(), until.timestamp()
     endings = [event for event in events if event.time < until]
+    running, problems = list(running), list(problems)
     held = _merged([*_held(events), *running], start, stop)
     rest = _minus([(start, stop)], held)
     idle: dict[str, float] = {}
     for cause, spans in (
         (NOT_SEEN, _minus([(start, stop)], _merged(seen, start, stop))),
-        *((words, _merged(_problems(events, rule, stop), start, stop)) for rule, words in _CAUSES.items()),
-        (EMPTY, _merged(_empty(events, start, stop, empty), start, stop)),
+        *(
+            (words, _merged(_problems(events, rule, problems, start, stop), start, stop))
+            for rule, words in _CAUSES.items()
+        ),
+        (EMPTY, _merged(_empty(events, running, start, stop, empty_before, empty), start, stop)),
     ):
         taken = _length(rest)
         rest = _minus(rest, spans)
@@ -83,35 +90,45 @@ def _held(events: Iterable[Event]) -> list[Span]:
     return [(one.start.timestamp(), one.end.timestamp()) for one in endings if one.gpu and one.start and one.end]
 
 
-def _problems(events: Iterable[Event], rule: str, stop: float) -> list[Span]:
+def _problems(
+    events: Iterable[Event], rule: str, open_: Iterable[tuple[str, float]], start: float, stop: float
+) -> list[Span]:
     spans: list[Span] = []
     began: dict[str, float] = {}
+    first = True
     for event in events:
         if event.problem is None or event.problem.rule != rule:
             continue
         if event.kind is Kind.PROBLEM:
             began.setdefault(event.problem.subject, event.time.timestamp())
-        elif event.kind is Kind.RECOVERED and event.problem.subject in began:
-            spans.append((began.pop(event.problem.subject), event.time.timestamp()))
-    return spans + [(at, stop) for at in began.values()]
+        elif event.kind is Kind.RECOVERED and (first or event.problem.subject in began):
+            # the first thing that is heard of it: then it had begun before `start`
+            spans.append((began.pop(event.problem.subject, start), event.time.timestamp()))
+        first = False
+    return [*spans, *((at, stop) for at in began.values()), *((at, stop) for one, at in open_ if one == rule)]
 
 
-def _empty(events: Sequence[Event], start: float, stop: float, empty: bool) -> list[Span]:
+def _empty(
+    events: Sequence[Event], running: Iterable[Span], start: float, stop: float, before: bool, now: bool
+) -> list[Span]:
     """From each event that says so to the start of the next job; what is not known to have been empty is not."""
     starts = sorted(
-        one.timestamp()
-        for event in events
-        if event.ending is not None
-        for one in (event.ending.start,)
-        if one is not None
+        [
+            one.timestamp()
+            for event in events
+            if event.ending is not None
+            for one in (event.ending.start,)
+            if one is not None
+        ]
+        + [at for at, _ in running]
     )
     moments = [event.time.timestamp() for event in events if event.kind is Kind.QUEUE_EMPTY]
+    if before or (now and not moments and not starts):
+        moments.insert(0, start)
     spans = []
     for at in moments:
         after = next((one for one in starts if one >= at), None)
-        spans.append((at, after if after is not None else (stop if empty else at)))
-    if empty and not moments and not starts:
-        spans.append((start, stop))
+        spans.append((at, after if after is not None else (stop if now else at)))
     return spans
 
 

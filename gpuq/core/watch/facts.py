@@ -108,6 +108,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Ends that may be those of one try only (NODE_FAIL: Slurm may put the job back), by id."""
     left: int = 0
     """Jobs in the queue at the last snapshot."""
+    passed: int = 0
+    """Jobs that have come and ended since, so that no snapshot has shown them."""
     emptied: int = 0
     """How often one was left, or none: makes the key of the event."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from gpuq.core.attempt import read_comment
@@ -17,6 +19,11 @@ def legible(row: Job) -> Job:
     return msgspec.structs.replace(
         row, name=encodable(row.name), workdir=encodable(row.workdir), comment=encodable(row.comment)
     )
+
+
+def running_of(rows: Iterable[Job]) -> tuple[Job, ...]:
+    """Those that hold what they run on."""
+    return tuple(row for row in rows if row.state != "PENDING" and row.phase in {Phase.RUNNING, Phase.ENDING})
 
 
 def plain_id(row: Job) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from gpuq.core.event import Problem
 from gpuq.core.job import Job, Phase
+from gpuq.core.memory.sizing import option, round_up
 from gpuq.core.reason import never_cures, reason_words
 from gpuq.core.units import format_duration, format_size
 from gpuq.core.usage import NodeUsage
@@ -269,7 +270,7 @@ def _memory(view: View) -> list[Problem] | None:
             running[id_],
             f"holds {format_size(held)} of its {format_size(limit)} of memory ({held / limit:.0%}), cache not counted: "
             "it is killed when it needs more",
-            f"gpuq mem {id_}; more for its next attempt: --mem {format_size(int(limit * 1.25))}",
+            f"gpuq mem {id_}; more for its next attempt: --mem {option(round_up(int(limit * 1.25)))}",
         )
         for id_, (held, limit) in view.near.items()
         if id_ in running

@@ -89,6 +89,7 @@ class _Work:
         self.doubts = dict(state.doubts)
         self.serial = state.serial
         self.left = state.left
+        self.passed = state.passed
         self.emptied = state.emptied
         self.shown: set[str] = set()
         """Ended jobs that slurmctld still shows. Without a snapshot in this step: all may be."""
@@ -110,6 +111,7 @@ class _Work:
             told=self.told,
             doubts=self.doubts,
             left=self.left,
+            passed=self.passed,
             emptied=self.emptied,
         )
         return state, Found(over=tuple(self.over), ask=self.ask, left=self.few)
@@ -186,6 +188,7 @@ class _Work:
         if array is None:
             if self._known(str(line.number), line.submits):
                 return
+            self.passed += 1
             array = Array(
                 number=line.number,
                 uid=line.uid,
@@ -257,6 +260,7 @@ class _Work:
         if first and before is None:
             self.told[id_] = (submit,)  # ended before the watcher ever looked: no news
         else:
+            self.passed += before is None
             self._tell(now, end_of(row))
         return False
 
@@ -277,6 +281,8 @@ class _Work:
         watched = self._match(line)
         if watched is not None:
             del self.jobs[line.id]
+        else:
+            self.passed += 1
         self._tell(*self._read(line, watched))
 
     # -- arrays ------------------------------------------------------------------------------------------------
@@ -301,6 +307,7 @@ class _Work:
                 gpu=row.has_gpu,
             )
             self.arrays[row.number] = array
+            self.passed += row.phase is Phase.ENDED
         if row.phase is Phase.ENDED:
             self._task_end(array, row.id, end_of(row))
         elif row.id not in array.open and row.id not in array.ends:
@@ -367,9 +374,10 @@ class _Work:
         self.told[watched.id] = later
 
     def _count(self, first: bool) -> None:
-        left = len({job.number for job in self.jobs.values() if not job.missing}) + len(self.arrays)
-        if not first and left < self.left and left <= 1 and not any(job.missing for job in self.jobs.values()):
+        if any(job.missing for job in self.jobs.values()):
+            return  # it may be over, or not
+        left = len({job.number for job in self.jobs.values()}) + len(self.arrays)
+        if not first and left < self.left + self.passed and left <= 1:
             self.few = left
             self.emptied += 1
-        if not any(job.missing for job in self.jobs.values()):
-            self.left = left
+        self.left, self.passed = left, 0

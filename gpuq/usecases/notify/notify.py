@@ -242,8 +242,11 @@ def _store(environment: Mapping[str, str]) -> Iterator[EventStore | None]:
     try:
         connection = open_store(path)
         yield EventStore(connection)
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"{path}: {error}") from None
+    except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
+        raise StoreError(
+            f"the watcher's database {path}: {error}",
+            hint=f"losing it loses no outcome, only what was not yet told: mv {path} {path}.old",
+        ) from None
     finally:
         if connection is not None:
             connection.close()

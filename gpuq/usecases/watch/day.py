@@ -36,32 +36,43 @@ class Day:
 
     def due(self, clock: str, now: datetime.datetime, last: str) -> str | None:
         """The local day whose digest is to be told now; None: it has been, or its time has not come."""
-        local = now.astimezone()
-        day = local.date().isoformat()
-        return day if last != day and local.strftime("%H:%M") >= clock else None
+        day = now.astimezone().date()
+        return day.isoformat() if last != day.isoformat() and now >= edge(clock, day) else None
+
+
+def edge(clock: str, day: datetime.date) -> datetime.datetime:
+    """When it was `clock` on a local day: 23 to 25 hours after it was on the day before. Of an hour that comes twice it is
+    the first one; a time that clocks pass over is an hour off."""
+    at = datetime.datetime.combine(day, datetime.time.fromisoformat(clock))
+    return at.astimezone(datetime.UTC)  # without a zone it is a local time
 
 
 def digest_event(
     name: str,
+    clock: str,
     day: str,
     now: datetime.datetime,
     store: EventStore,
     rows: Sequence[Job],
     memory: Memory,
 ) -> Event:
-    """The last 24 hours. name: the controller's, in the key."""
-    since = now - datetime.timedelta(days=1)
+    """The day up to `clock` of `day`: no minute is in two digests, or in none. name: the controller's, in the key."""
+    last = datetime.date.fromisoformat(day)
+    since, until = edge(clock, last - datetime.timedelta(days=1)), edge(clock, last)
     running = [
         (row.start.timestamp(), now.timestamp())
         for row in rows
         if row.has_gpu and row.start is not None and row.phase in {Phase.RUNNING, Phase.ENDING}
     ]
+    before = store.latest_before(since, (Kind.QUEUE_EMPTY, Kind.ONE_LEFT, Kind.JOB_ENDED, Kind.ARRAY_ENDED))
     value = digest(
         since,
-        now,
+        until,
         store.events(since, now + datetime.timedelta(seconds=1)),
         running=running,
         seen=memory.seen,
+        problems=[(one.problem.rule, one.since) for one in memory.opens.values() if one.told],
+        empty_before=before is not None and before.kind is Kind.QUEUE_EMPTY,
         empty=not memory.state.left,
     )
     return Event(key=f"{name}:digest:{day}", kind=Kind.DIGEST, time=now, digest=value)

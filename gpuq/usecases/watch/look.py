@@ -15,7 +15,7 @@ from gpuq.core.watch.facts import Answers, Snapshot, State, Watched
 from gpuq.core.watch.rows import legible
 from gpuq.core.watch.rules import Disk
 from gpuq.core.watch.step import unsure
-from gpuq.errors import GpuqError
+from gpuq.errors import GpuqError, SlurmUnreachable
 from gpuq.usecases.context import Context
 from gpuq.usecases.watch.endings import attempt_of
 
@@ -99,6 +99,8 @@ class Look:
         for key, watched in asked.items():
             try:
                 known, end = self._fate(watched)
+            except SlurmUnreachable:
+                break  # each question to one that hangs takes half a minute; all are asked again after the next snapshot
             except GpuqError:
                 continue  # not known: it is asked for again after the next snapshot
             if known:

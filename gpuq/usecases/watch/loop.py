@@ -24,7 +24,7 @@ from gpuq.core.notify.config import MOST_FAILURES
 from gpuq.core.ports import Say
 from gpuq.core.watch.facts import Completion, Completions, Fact, Snapshot, Watched
 from gpuq.core.watch.queue import queue_facts
-from gpuq.core.watch.rows import plain_id
+from gpuq.core.watch.rows import plain_id, running_of
 from gpuq.core.watch.rules import Ended
 from gpuq.core.watch.step import Found, step
 from gpuq.errors import GpuqError
@@ -32,6 +32,7 @@ from gpuq.usecases.context import Context
 from gpuq.usecases.watch.begun import Begun
 from gpuq.usecases.watch.day import Day, digest_event
 from gpuq.usecases.watch.endings import ended_event
+from gpuq.usecases.watch.left import is_retry_due, left_to_tell
 from gpuq.usecases.watch.logs import Logs
 from gpuq.usecases.watch.look import Look
 from gpuq.usecases.watch.parts import CourierLike, Rules, SamplerLike
@@ -53,10 +54,9 @@ BEGUN_EVERY = 1.9
 SHARE = 0.0005
 """Of one core: what looking at a queue that does not change may cost. A look at 5,000 jobs takes 0.1 s."""
 LONGEST = 480.0
-"""Seconds between two looks at the queue, at most: below what counts as having been away (`watch_state`)."""
+"""Seconds between two looks at the queue, at most: below what counts as having been away (`state`)."""
 AT_LEAST = 30.0
 """Seconds between two turns of the loop, at most: whoever calls it looks whether the configuration has changed."""
-KIND_LEFT = {0: Kind.QUEUE_EMPTY, 1: Kind.ONE_LEFT}
 STORE_RETRY, STORE_SLOWEST = 2.0, 60.0
 AGAIN = 10.0
 """Seconds until Slurm is asked again after it gave no answer."""
@@ -97,10 +97,12 @@ class Watcher:
         self._pause = rules.poll
         self._next_poll = 0.0
         self._not_before = 0.0
-        self._settler = Settler(ctx)
+        self._settler = Settler(ctx, self.keeper.name)
         self._next_sample = 0.0
         self._sampled: list[Event] = []
-        self._failed, self._retry = "", STORE_RETRY
+        self._retry = STORE_RETRY
+        self.failed = ""
+        """What is wrong with the database: the last cycle could not be saved; empty: nothing."""
         self._near: Near | None = None
         self._near_changed = False
         self._begun = Begun(rules.poll)
@@ -171,13 +173,13 @@ class Watcher:
         except sqlite3.Error as error:
             # Nothing is lost: the facts are read again. A full disk or a lock may last.
             self.memory = before
-            if self._failed != str(error):
+            if self.failed != str(error):
                 self._say(f"the watcher's database: {error}; trying again")
-            self._failed = str(error)
+            self.failed = str(error)
             self._next_poll = self._not_before = self._ctx.clock.monotonic() + self._retry
             self._retry = min(2 * self._retry, STORE_SLOWEST)
         else:
-            self._failed, self._retry = "", STORE_RETRY
+            self.failed, self._retry = "", STORE_RETRY
 
     def _cycle(self, work: Memory, poll: bool) -> list[Event]:
         clock = self._ctx.clock
@@ -213,12 +215,15 @@ class Watcher:
             events += self._find_problems(work, self._active if answered else None, answered and not lines)
         elif now >= self._next_light:
             events += self._find_problems(work, None, True)
-        self._settler.work(work)
+        retry_was_due = is_retry_due(work)
+        events += self._settler.work(work)
+        if retry_was_due and not is_retry_due(work):
+            self._next_poll = min(self._next_poll, now)  # then it is known whether the queue is short
         if snapshot is not None:
             work.be_seen(at)
             events += self._digest(work)
         # Between two looks only what runs is looked at: of a long queue nothing more is kept than its memory has.
-        self._rows, self._active = _running(self._rows), ()
+        self._rows, self._active = running_of(self._rows), ()
         return events
 
     def _lines(self, work: Memory) -> tuple[list[Completion], Place | None]:
@@ -230,7 +235,7 @@ class Watcher:
             if not self.look.readable() and path.exists():
                 return [], None
             follower.skip()  # the first time: what ended before is no news
-        self._told = self._files is not None and self._files.watch(path)
+        self._told = self._files is not None and all([self._files.watch(one) for one in follower.files()])
         try:
             return follower.read(uid=self._ctx.caller.uid)
         except OSError:
@@ -258,11 +263,12 @@ class Watcher:
         """The records of what was told, as far as that is possible within a second (`--once`)."""
         for _ in range(20):
             if not self.memory.unsettled:
-                return
+                break
             self._ctx.clock.sleep(0.05)
             work = msgspec.structs.replace(self.memory, unsettled=dict(self.memory.unsettled))
-            self._settler.work(work, patient=False)
-            self._save(work, [])
+            self._save(work, self._settler.work(work, patient=False))
+        if self.memory.held_back is not None and not is_retry_due(self.memory):
+            self.cycle(poll=True)
 
     def sources(self) -> dict[str, str]:
         """Where the news come from, for a person."""
@@ -298,7 +304,7 @@ class Watcher:
             self._sampled = self._look_at_memory(now)  # it writes down what it saw of those that ended
         looked = any(isinstance(fact, Snapshot) for fact in facts)
         self._queue = queue_facts(self._rows, self._day.durations, now) if looked else None
-        events = started
+        events: list[Event] = []
         for gone in over:
             key = f"{self.keeper.name}:{gone.key}"
             if self._store.has(key):
@@ -315,10 +321,11 @@ class Watcher:
             if event.ending is not None and event.kind is Kind.JOB_ENDED:
                 last = Ended(event.ending.job_id, event.ending.name, event.ending.outcome, event.ending.elapsed)
                 work.ended = (*work.ended, last)[-MOST_FAILURES:]
+        events += started  # what runs now has begun after what ended made room for it
         few = next((one.left for one in reversed(found) if one.left is not None), None)
-        if few is not None and not any(one.retry for one in work.unsettled.values()):
-            key = f"{self.keeper.name}:left:{few}:{work.state.emptied}:{int(now.timestamp())}"
-            events.append(Event(key=key, kind=KIND_LEFT[few], time=now, queue=self._queue))
+        if (kind := left_to_tell(work, few, looked=looked)) is not None:
+            key = f"{self.keeper.name}:left:{work.state.left}:{work.state.emptied}:{int(now.timestamp())}"
+            events.append(Event(key=key, kind=kind, time=now, queue=self._queue))
         return events
 
     def _is_open(self, work: Memory, row: Job) -> bool:
@@ -359,7 +366,7 @@ class Watcher:
     def _look_at_memory(self, now: datetime.datetime) -> list[Event]:
         assert self._sampler is not None  # noqa: S101 - the callers looked
         try:
-            events = self._sampler.tick(_running(self._rows), now)
+            events = self._sampler.tick(running_of(self._rows), now)
             near = self._sampler.near(self.rules.memory_near)
             if near.keys() != (self._near or {}).keys():
                 self._near_changed = True
@@ -378,7 +385,7 @@ class Watcher:
         first, work.digest = not work.digest, day
         if first or not self.rules.wants(Kind.DIGEST):
             return []  # there is no day to look back on yet
-        return [digest_event(self.keeper.name, day, now, self._store, self._rows, work)]
+        return [digest_event(self.keeper.name, self.rules.digest, day, now, self._store, self._rows, work)]
 
     # -- saving ------------------------------------------------------------------------------------------------
 
@@ -391,7 +398,3 @@ class Watcher:
         self.memory = work
         if notices and self._courier is not None:
             self._courier.wake()
-
-
-def _running(rows: Sequence[Job]) -> tuple[Job, ...]:
-    return tuple(row for row in rows if row.state != "PENDING" and row.phase in {Phase.RUNNING, Phase.ENDING})

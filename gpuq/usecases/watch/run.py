@@ -25,7 +25,7 @@ from gpuq.core.event import Event, Kind, Problem
 from gpuq.core.job import Job
 from gpuq.core.notify.config import Config
 from gpuq.core.notify.telling import notices
-from gpuq.errors import ConfigError, GpuqError, HostError, SlurmUnreachable
+from gpuq.errors import ConfigError, GpuqError, HostError, SlurmUnreachable, StoreError
 from gpuq.usecases.context import Context
 from gpuq.usecases.memory.sample import Sampler
 from gpuq.usecases.notify import notify
@@ -60,7 +60,7 @@ def rules_of(config: Config) -> Rules:
 def run(ctx: Context, *, once: bool = False) -> list[Event]:
     """Watch until a signal ends it; with `once`, look once, tell what is new, and return it.
 
-    Raises ConfigError, HostError (another one runs; the state directory cannot be written).
+    Raises ConfigError, HostError (another one runs; the state directory cannot be written), StoreError.
     """
     config_seen = _seen(user_config(ctx.environment))  # before it is read
     config = notifyfile.load(ctx.environment)
@@ -68,13 +68,17 @@ def run(ctx: Context, *, once: bool = False) -> list[Event]:
     lock = _lock(directory)
     try:
         return _Process(ctx, config, config_seen, directory).run(once=once)
-    except sqlite3.Error as error:
-        raise HostError(
-            f"the watcher's database {directory / FILE}: {error}",
-            hint=f"df -h {directory}; losing it loses no outcome: mv {directory / FILE} {directory / FILE}.old",
-        ) from error
+    except (sqlite3.Error, msgspec.MsgspecError) as error:  # the latter: what is in it was written by nobody we know
+        raise _unusable(directory, error) from error
     finally:
         lock.release()
+
+
+def _unusable(directory: Path, error: Exception | str) -> StoreError:
+    return StoreError(
+        f"the watcher's database {directory / FILE}: {error}",
+        hint=f"df -h {directory}; losing it loses no outcome: mv {directory / FILE} {directory / FILE}.old",
+    )
 
 
 def _seen(path: Path) -> tuple[int, ...]:
@@ -104,11 +108,16 @@ class _Process:
         self._ctx, self._config = ctx, config
         self._wake = threading.Event()
         self._stop = self._reload = False
+        self._broken: Problem | None = None
+        """The configuration that is in the file now, where that is not the one that counts."""
         self._config_file = user_config(ctx.environment)
         self._config_seen = config_seen
         self._systemd = Notifier(ctx.environment)
         self._courier = notify.courier(config, ctx.environment, clock=ctx.clock, say=ctx.say)
-        self._db = open_store(directory / FILE)
+        try:
+            self._db = open_store(directory / FILE)
+        except OSError as error:  # it cannot be made: a full disk, say
+            raise _unusable(directory, error) from None
         self._store = EventStore(self._db)
         self._files = FileWatch(self._wake.set)
         self._started = ctx.clock.now()
@@ -147,6 +156,8 @@ class _Process:
                 self._report(force=True)
         found = self._store.after(before)
         self._db.close()
+        if once and self._watcher.failed:  # what was found out is not safe, and was not told
+            raise _unusable(state_dir(self._ctx.environment), self._watcher.failed)
         if once and self._watcher.look.unanswered:
             raise SlurmUnreachable(
                 f"what is new in the queue is not known: {self._watcher.look.why}",
@@ -156,22 +167,22 @@ class _Process:
 
     def _serve(self) -> None:
         kept = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
-        heart = threading.Thread(target=self._beat, name="gpuq-heart", daemon=True)
+        # Not after the first look: a controller that hangs keeps us longer than a start may take, and that is to be told.
+        self._systemd.tell("READY=1")
+        if self._systemd.watchdog:
+            threading.Thread(target=self._beat, name="gpuq-heart", daemon=True).start()
         try:
-            self._watcher.run(lambda: self._stop, self._each(heart))
+            self._watcher.run(lambda: self._stop, self._each())
         finally:
             for number, handler in kept.items():
                 signal.signal(number, handler)
 
-    def _each(self, heart: threading.Thread) -> Callable[[], None]:
+    def _each(self) -> Callable[[], None]:
         def each() -> None:
             if self._config_changed() or self._reload:
                 self._reload = False
                 self._new_config()
             if not self._next_report:
-                self._systemd.tell("READY=1")
-                if self._systemd.watchdog:
-                    heart.start()
                 self._ctx.say(f"watching the jobs of {self._ctx.caller.user}; process {os.getpid()}")
             self._report()
 
@@ -206,21 +217,18 @@ class _Process:
             time.sleep(pause)
 
     def _new_config(self) -> None:
-        now = self._ctx.clock.now()
         try:
             config = notifyfile.load(self._ctx.environment)
             sinks = registry.make_all(config, self._ctx.environment)
         except ConfigError as error:
             self._ctx.say(f"the configuration was not taken over, the old one stays: {error.message}")
-            problem = Problem(
+            self._broken = Problem(
                 rule="config-broken",
                 subject="the configuration",
                 text=f"the changed configuration is wrong, the old one stays: {error.message}",
                 advice="mend it; it is read again then. gpuq notify status tells whether it is right",
             )
-            event = Event(key=f"config:{now.timestamp()}", kind=Kind.PROBLEM, time=now, problem=problem)
-            self._store.record([event], notices(event, self._config), now=now)
-            self._courier.wake()
+            self._tell_of_config(Kind.PROBLEM, self._broken)
             return
         self._config = config
         self._watcher.rules = rules_of(config)
@@ -228,6 +236,19 @@ class _Process:
             self._sampler.glance = config.watch.sample
         self._courier.replace(sinks, give_up=config.give_up)
         self._ctx.say("the configuration was read again")
+        if self._broken is not None:
+            self._tell_of_config(Kind.RECOVERED, self._broken)
+            self._broken = None
+
+    def _tell_of_config(self, kind: Kind, problem: Problem) -> None:
+        now = self._ctx.clock.now()
+        text = "the configuration is right again, and is the one that counts" if kind is Kind.RECOVERED else ""
+        event = Event(key=f"config:{now.timestamp()}", kind=kind, time=now, problem=problem, text=text)
+        try:
+            self._store.record([event], notices(event, self._config), now=now)
+        except sqlite3.Error as trouble:  # it stands in the log, and nobody stops watching for it
+            self._ctx.say(f"the watcher's database: {trouble}")
+        self._courier.wake()
 
     def _report(self, *, force: bool = False) -> None:
         now = self._ctx.clock.monotonic()

@@ -20,7 +20,7 @@ from gpuq.core.event import Event
 from gpuq.core.ports import Say
 from gpuq.core.printable import printable
 from gpuq.core.watch.unit import NAME, quoted, unit
-from gpuq.errors import HostError
+from gpuq.errors import HostError, StoreError
 from gpuq.usecases.watch.report import Report
 
 LOG = "watch.log"
@@ -44,7 +44,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status(environment: Mapping[str, str]) -> Status:
-    """How the watcher is. Writes nothing. Raises HostError for a database that cannot be read."""
+    """How the watcher is. Writes nothing. Raises StoreError for a database that cannot be read."""
     directory = state_dir(environment)
     pid = instance.holder(directory)
     database = directory / FILE
@@ -58,7 +58,10 @@ def status(environment: Mapping[str, str]) -> Status:
                 report = msgspec.json.decode(raw, type=Report) if raw else None
                 event, lag, outbox = store.latest_event(), store.latest_lag(), store.counts()
         except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
-            raise HostError(f"the watcher's database {database}: {error}", hint=f"ls -l {directory}") from error
+            raise StoreError(
+                f"the watcher's database {database}: {error}",
+                hint=f"ls -l {directory}; losing it loses no outcome: mv {database} {database}.old",
+            ) from error
     return Status(
         running=pid is not None,
         pid=pid or None,
@@ -94,7 +97,8 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 def install(environment: Mapping[str, str], user: str, *, dry_run: bool) -> Installed:
     """Write the user unit, enable it and start it. Raises HostError where systemd cannot, and says what else there is."""
     path = usersystemd.unit_path(environment, NAME)
-    text = unit(quoted((sys.executable, "-m", "gpuq")), environment)
+    # -P: it starts in $HOME, and what lies there (a `click.py`, say) is not imported in place of a library
+    text = unit(quoted((sys.executable, "-P", "-m", "gpuq")), environment)
     steps = (("daemon-reload",), ("enable", NAME), ("restart", NAME))
     plan = Installed(
         path=str(path), text=text, commands=tuple(f"systemctl --user {' '.join(s)}" for s in steps), done=False

@@ -49,6 +49,8 @@ class Memory(msgspec.Struct, kw_only=True):
     """By the key of the event."""
     logs: dict[str, Followed] = {}
     """The logs that are read, by job and start."""
+    held_back: int | None = None
+    """So few jobs were left (one, none), and it has not been told because one was to be tried again; None: all is told."""
 
     def be_seen(self, at: float) -> None:
         """The watcher is there."""
@@ -64,6 +66,7 @@ class _Small(msgspec.Struct, kw_only=True):
     serial: int = 0
     told: dict[str, tuple[int, ...]] = {}
     left: int = 0
+    passed: int = 0
     emptied: int = 0
     place: Place | None = None
     opens: dict[str, Open] = {}
@@ -73,6 +76,7 @@ class _Small(msgspec.Struct, kw_only=True):
     unsettled: dict[str, Unsettled] = {}
     doubts: dict[str, Completion] = {}
     logs: dict[str, Followed] = {}
+    held_back: int | None = None
 
 
 class Keeper:
@@ -108,6 +112,7 @@ class Keeper:
             told=small.told,
             doubts=small.doubts,
             left=small.left,
+            passed=small.passed,
             emptied=small.emptied,
         )
         return Memory(
@@ -119,6 +124,7 @@ class Keeper:
             digest=small.digest,
             unsettled=small.unsettled,
             logs=small.logs,
+            held_back=small.held_back,
         )
 
     def changes(self, memory: Memory) -> dict[str, bytes | None]:
@@ -140,6 +146,7 @@ class Keeper:
                 serial=state.serial,
                 told=state.told,
                 left=state.left,
+                passed=state.passed,
                 emptied=state.emptied,
                 place=memory.place,
                 opens=memory.opens,
@@ -148,6 +155,7 @@ class Keeper:
                 digest=memory.digest,
                 unsettled=memory.unsettled,
                 doubts=state.doubts,
+                held_back=memory.held_back,
                 # how far a log was read is no reason to write: that is kept with the next event
                 logs=memory.logs if _told(memory.logs) != _told(self._logs) else self._logs,
             )
