@@ -19,8 +19,15 @@ _PROGRAM = r"""#!{python} -IS
 import json, os, re, sys
 STATE = {state!r}
 name, args = os.path.basename(sys.argv[0]), sys.argv[1:]
-with open(STATE + "/calls", "a") as calls:
-    calls.write(json.dumps([name, args, dict(os.environ)]) + "\n")
+# gpuq asks several of them at one time, and ends those that it does not need: one line is one write
+calls = os.open(STATE + "/calls", os.O_WRONLY | os.O_APPEND)
+os.write(calls, (json.dumps([name, args, dict(os.environ)]) + "\n").encode())
+os.close(calls)
+def save(jobs):
+    new = STATE + "/jobs." + str(os.getpid())
+    with open(new, "w") as file:
+        json.dump(jobs, file)
+    os.replace(new, STATE + "/jobs")
 try:
     fault = json.load(open(STATE + "/" + name + ".fault"))
 except FileNotFoundError:
@@ -32,11 +39,11 @@ def answer():
     if name == "sbatch":
         number = str(len(jobs) + 1)
         jobs[number] = dict(comment=option("--comment"), name=option("--job-name"), gres=option("--gres"), state="PENDING")
-        json.dump(jobs, open(STATE + "/jobs", "w"))
+        save(jobs)
         return number + "\n"
     if name == "scancel":
         jobs[args[0]]["state"] = "CANCELLED"
-        json.dump(jobs, open(STATE + "/jobs", "w"))
+        save(jobs)
         return ""
     if name == "scontrol":
         return open(STATE + "/partition").read() if "partition" in args else open(STATE + "/config").read()
@@ -74,6 +81,9 @@ sys.exit(fault["code"])
 """
 
 
+_CONFIG = "ClusterName = fake\n{}\nSLURM_VERSION = 25.11.2\n"
+
+
 class Call(msgspec.Struct, frozen=True, array_like=True):
     """One call of a program."""
 
@@ -93,7 +103,7 @@ class FakeSlurm:
         (self._state / "jobs").write_text("{}")
         (self._state / "calls").touch()
         (self._state / "partition").write_text(partition)
-        (self._state / "config").write_text("JobCompType = jobcomp/none\n")
+        (self._state / "config").write_text(_CONFIG.format("JobCompType = jobcomp/none"))
         for program in PROGRAMS:
             path = self.bin / program
             path.write_text(_PROGRAM.format(python=sys.executable, state=str(self._state)))
@@ -126,7 +136,9 @@ class FakeSlurm:
 
     def keeps(self, jobcomp: Path) -> None:
         """From now on Slurm says that it writes ended jobs down in `jobcomp`."""
-        (self._state / "config").write_text(f"JobCompLoc              = {jobcomp}\nJobCompType = jobcomp/filetxt\n")
+        (self._state / "config").write_text(
+            _CONFIG.format(f"JobCompLoc              = {jobcomp}\nJobCompType = jobcomp/filetxt")
+        )
 
     def jobs(self) -> dict[str, dict[str, str]]:
         """The jobs that were accepted."""

@@ -44,7 +44,17 @@ def validator_of(name: str) -> Any:
     document = schema.document(schema.shapes()[name.removeprefix("gpuq.").removesuffix("/1")])
     kind = jsonschema.validators.validator_for(document)
     kind.check_schema(document)
-    return kind(document, format_checker=kind.FORMAT_CHECKER)
+    return kind(closed(document), format_checker=kind.FORMAT_CHECKER)
+
+
+def closed(document: Any) -> Any:
+    """The same schema, in which an object has no field but those listed: all that is printed is published."""
+    if isinstance(document, list):
+        return [closed(part) for part in document]
+    if not isinstance(document, dict):
+        return document
+    parts = {key: closed(part) for key, part in document.items()}
+    return {**parts, "additionalProperties": False} if isinstance(parts.get("properties"), dict) else parts
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -74,6 +84,16 @@ class Ran(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"stdout: {self.stdout}\nstderr: {self.stderr}"
+
+
+class Started(subprocess.Popen[str]):
+    """A gpuq that does not outlive the test: a failure would otherwise wait for it at the end of its `with`."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        """Wait for its end; after a failure, kill it first."""
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
 
 
 class Project:
@@ -132,9 +152,9 @@ class Project:
         python = [self.python, "-m", "gpuq"]
         if patience is not None:
             python = [self.python, "-c", PATIENT.format(seconds=patience)]
-        # Whoever runs the tests in the background may have switched Ctrl-C off for everything below.
-        heeded = [shutil.which("env") or "env", "--default-signal=INT"]
-        return subprocess.Popen(
+        # Whoever runs the tests in the background may have switched Ctrl-C off for everything below, and nohup a hangup.
+        heeded = [shutil.which("env") or "env", "--default-signal=INT,HUP"]
+        return Started(
             [*heeded, *prefix, *python, *args],
             cwd=cwd or self.root,
             env={**os.environ, "PYTHONPATH": str(SOURCE), **self.env, **(env or {})},
@@ -210,6 +230,14 @@ def wipe(slurm: Embedded) -> None:
     slurm.down(cancel=True)
     shutil.rmtree(slurm.layout.state_dir)
     slurm.up()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """The next line that a running gpuq says on stderr, but for the one that it says where Slurm is slow to answer."""
+    assert process.stderr is not None
+    while (line := process.stderr.readline()) == "note: waiting for slurmctld to answer\n":
+        pass
+    return line
 
 
 def until(ask: Callable[[], bool], what: Callable[[], object], *, timeout: float = 60) -> None:

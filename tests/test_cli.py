@@ -568,6 +568,8 @@ def test_what_writes_has_a_dry_run(name: str) -> None:
         (("wait", "--json"), 2),
         (("queue", "--json"), 4),
         (("queue", "--json", "--no-such"), 2),
+        (("queue", "--json=1"), 2),
+        (("submit", "a", "--json=", "--hold"), 2),
         (("submit", "a", "--json"), 4),
         (("submit", "../x", "--json"), 2),
     ],

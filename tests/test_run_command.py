@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuq.core.inside.runlines import Line, read
-from tests.gpuq_cli import Project, Ran, until
+from tests.gpuq_cli import Project, Ran, Started, until
 from tests.nvml import CARD, Stage, build
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0"}
@@ -188,7 +188,7 @@ def test_why_slurm_wanted_an_end(project: Project, limit: int | None, said: str,
     log.write_text("an earlier start\nslurmstepd: error: *** JOB 7 ON a CANCELLED AT … DUE TO TIME LIMIT ***\n")
     env = {**os.environ, "SLURM_JOB_ID": "7", "GPUQ_RUN_DIR": str(slurm.parent), "GPUQ_ATTEMPT": "1"}
     argv = [sys.executable, "-m", "gpuq", "run", "--", "bash", "-c", "echo ready; exec sleep 600"]
-    with log.open("ab") as sink, subprocess.Popen(argv, stdout=sink, stderr=sink, env=env) as process:
+    with log.open("ab") as sink, Started(argv, stdout=sink, stderr=sink, env=env) as process:
         until(lambda: "ready\n" in log.read_text(), lambda: log.read_text())
         with log.open("a") as slurmstepd:
             slurmstepd.write(said)
@@ -365,8 +365,9 @@ def test_a_wrong_preflight_starts_nothing(project: Project, text: str) -> None:
 def test_it_stays_small_and_loads_no_command_line_library(project: Project) -> None:
     process = project.start("run", "--", "bash", "-c", "echo ready; sleep 600")
     assert process.stdout is not None
-    while process.stdout.readline() != "ready\n":
-        pass
+    for line in process.stdout:  # ends when the program does
+        if line == "ready\n":
+            break
     status = Path(f"/proc/{process.pid}/status").read_text()
     maps = Path(f"/proc/{process.pid}/maps").read_text()
     process.terminate()

@@ -177,7 +177,12 @@ def _config(
     if facts.controller and "slurmctld" not in processes:
         return None, "slurmctld does not run"  # asking would take its whole time limit
     ok, out, err = _ask(["scontrol", "show", "config"], env)
-    return (parse_usage.config(out), "") if ok else (None, batch.slurm_words(err) or err.strip())
+    if not ok:
+        return None, batch.slurm_words(err) or err.strip()
+    try:
+        return parse_usage.config(out), ""
+    except SlurmAnswerError as error:
+        return None, error.message
 
 
 def _with_journal(daemon: str, log: Log, facts: HostFacts, env: Mapping[str, str]) -> Log:

@@ -133,11 +133,11 @@ def top(ref: str, dry_run: bool, as_json: bool) -> None:
 def nice(ref: str, value: int, dry_run: bool, as_json: bool) -> None:
     """Let a waiting job go later.
 
-    The higher N, the later; only root may go below 0.
+    The higher N, the later; only root may go below 0. Not for a held job: Slurm would let it go.
 
     \b
     Example:
-      gpuq submit digits/wide --hold
+      gpuq chain digits/baseline digits/wide
       gpuq nice digits/wide 100
     """
     from gpuq.usecases import change

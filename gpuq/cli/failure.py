@@ -9,9 +9,9 @@ _SIGNALLED = 128
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """True when the command line has --json, before a `--`."""
+    """True when the command line has --json, before a `--`; also --json=1, which is an error of its own."""
     own = argv[: argv.index("--")] if "--" in argv else argv
-    return "--json" in own
+    return any(word.partition("=")[0] == "--json" for word in own)
 
 
 def emit_error(code: int, message: str, hint: str) -> None:

@@ -144,7 +144,7 @@ def _call(argv: list[str]) -> int:
 
 def tell_program(argv: list[str], code: int, message: str, hint: str) -> None:
     """The error in JSON too, where the command line asks for JSON."""
-    if "--json" in argv:
+    if any(word.startswith("--json") for word in argv):
         from gpuq.cli.failure import emit_error, wants_json
 
         if wants_json(argv):

@@ -11,6 +11,7 @@ from gpuq.cli.output import echo, emit_json, say, stay
 from gpuq.errors import UsageError
 
 if TYPE_CHECKING:
+    from gpuq.core.attempt import Record
     from gpuq.usecases.after import After
     from gpuq.usecases.context import Context
     from gpuq.usecases.draft import Draft, Options
@@ -39,7 +40,8 @@ def submit(
 
     options = _options(after, after_ok, hold, key, asks)
     if dry_run:
-        return _dry_run(ctx, prepare(ctx, tag, options), parsable, as_json)
+        planned = usecase.find_by_key(ctx, tag, options, dry_run=True) or prepare(ctx, tag, options)
+        return _dry_run(ctx, planned, parsable, as_json)
     made = usecase.submit_run(ctx, tag, options)
     return _finish(ctx, [made], wait_, parsable, as_json)
 
@@ -97,15 +99,17 @@ def chain(
     options = _options(after, after_ok, hold, key, asks)
     if dry_run:
         from gpuq.usecases.chain import preview_chain
+        from gpuq.usecases.submit import Submission
 
-        drafts = preview_chain(ctx, list(tags), options)
-        before = [tags[:index].count(tag) for index, tag in enumerate(tags)]
+        links = preview_chain(ctx, list(tags), options)
+        new = [None if isinstance(link, Submission) else link.tag for link in links]
+        before = [new[:index].count(tag) for index, tag in enumerate(new)]
         if as_json:
-            planned = [_as_planned(ctx, *each) for each in zip(drafts, before, strict=True)]
+            planned = [_as_planned(ctx, *each) for each in zip(links, before, strict=True)]
             emit_json("gpuq.chain/1", dry_run=True, attempts=planned)
             return 0
-        for draft, more in zip(drafts, before, strict=True):
-            _dry_run(ctx, draft, parsable, as_json, more)
+        for link, more in zip(links, before, strict=True):
+            _dry_run(ctx, link, parsable, as_json, more)
         return 0
     from gpuq.usecases.after import ANY, OK
     from gpuq.usecases.chain import chain as usecase
@@ -169,12 +173,18 @@ def _asked_words(draft: Draft) -> str:
     return f"{gpu}, {request.cpus} CPU{'s' if request.cpus != 1 else ''}, {format_size(request.memory)}, {limit}"
 
 
-def _dry_run(ctx: Context, draft: Draft, parsable: bool, as_json: bool, before: int = 0) -> int:
-    """before: how many attempts of the same run the chain has before this one."""
-    from gpuq.usecases.submit import preview
+def _dry_run(ctx: Context, draft: Draft | Submission, parsable: bool, as_json: bool, before: int = 0) -> int:
+    """draft: or what was submitted with the same key before. before: how many attempts of the same run the chain has
+    before this one."""
+    from gpuq.usecases.submit import Submission, preview
 
     if as_json:
         emit_json("gpuq.submit/1", dry_run=True, **_as_planned(ctx, draft))
+        return 0
+    if isinstance(draft, Submission):
+        for note in draft.notes:
+            say(f"note: {note}")
+        say(f"would submit nothing: {_known(draft.record)}")
         return 0
     record = preview(ctx, draft, before)
     for note in draft.notes:
@@ -187,9 +197,11 @@ def _dry_run(ctx: Context, draft: Draft, parsable: bool, as_json: bool, before: 
     return 0
 
 
-def _as_planned(ctx: Context, draft: Draft, before: int = 0) -> dict[str, Any]:
-    from gpuq.usecases.submit import preview
+def _as_planned(ctx: Context, draft: Draft | Submission, before: int = 0) -> dict[str, Any]:
+    from gpuq.usecases.submit import Submission, preview
 
+    if isinstance(draft, Submission):
+        return _as_json(draft)
     record = preview(ctx, draft, before)
     return {
         "tag": record.tag,
@@ -245,12 +257,16 @@ def _tell(one: Submission, parsable: bool, prefix: str) -> None:
     if parsable:
         echo("" if record.job_id is None else record.job_id)
     elif one.repeated:
-        known = "" if record.job_id is None else f", as job {record.job_id}"
-        echo(f"{record.name} was submitted with this key before{known}; nothing is submitted")
+        echo(f"{_known(record)}; nothing is submitted")
     else:
         waits = f", {' and '.join(record.dependencies)}" if record.dependencies else ""
         asked = _asked_words(one.draft) if one.draft else ""
         echo(f"Submitted {record.name} as job {record.job_id} ({asked}{waits})")
+
+
+def _known(record: Record) -> str:
+    known = "" if record.job_id is None else f", as job {record.job_id}"
+    return f"{record.name} was submitted with this key before{known}"
 
 
 def _as_json(one: Submission) -> dict[str, Any]:

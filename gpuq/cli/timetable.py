@@ -32,6 +32,10 @@ def queue(*, everybody: bool = False, as_json: bool = False) -> int:
         return 0
     headings = ["#", "JOB", "TAG", "TRY", "STATE", "WHY", "ELAPSED", "LIMIT", "MEM", "CPU", "GPU"]
     cells = [_queue_cells(row) for row in rows]
+    if len({row.partition for row in rows}) > 1:  # each is a queue of its own
+        headings.insert(4, "PART")
+        for line, row in zip(cells, rows, strict=True):
+            line.insert(4, row.partition)
     if everybody:
         headings.insert(2, "USER")
         for line, row in zip(cells, rows, strict=True):
@@ -43,9 +47,7 @@ def queue(*, everybody: bool = False, as_json: bool = False) -> int:
 def _queue_cells(row: Row) -> list[str]:
     why = row.dependency_words if row.reason == "Dependency" and row.dependency_words else row.reason_words
     if row.reason == "BeginTime" and row.start is not None:
-        # Slurm gives a job that it puts back a begin time two minutes after its new submit time
-        put_back = row.submit is not None and 119 <= (row.start - row.submit).total_seconds() <= 122
-        why = f"{'requeued; from' if put_back else 'not before'} {_soon(row.start)}"
+        why = f"{'requeued; from' if row.restarts else 'not before'} {_soon(row.start)}"
     if row.edited:
         more = f" and {len(row.edited) - 2} more" if len(row.edited) > 2 else ""
         why += f"{'; ' if why else ''}edited since: {', '.join(row.edited[:2])}{more}"
@@ -104,7 +106,7 @@ def _attempt_cells(attempt: AttemptView | None, tag: str) -> list[str]:
         "" if attempt.job_id is None else str(attempt.job_id),
         attempt.outcome or attempt.state,
         "" if attempt.score is None else f"{attempt.score:g}",
-        "" if attempt.elapsed is None else format_duration(attempt.elapsed),
+        _elapsed(attempt),
         _clock(attempt.end),
         "; ".join(attempt.notes) or attempt.reason_words,
     ]
@@ -121,7 +123,7 @@ def _describe(attempt: AttemptView) -> None:
         ("score", "" if attempt.score is None else f"{attempt.score:g}"),
         ("started", _clock(attempt.start) if attempt.outcome or attempt.state != "PENDING" else ""),
         ("ended", _clock(attempt.end)),
-        ("elapsed", "" if attempt.elapsed is None else format_duration(attempt.elapsed)),
+        ("elapsed", _elapsed(attempt)),
         (
             "asked",
             f"{'1 GPU' if attempt.gpu else 'no GPU'}, {attempt.cpus} CPU{'s' if attempt.cpus != 1 else ''}, "
@@ -136,6 +138,12 @@ def _describe(attempt: AttemptView) -> None:
     for name, value in facts:
         if value:
             echo(f"  {name:<8} {value}")
+
+
+def _elapsed(attempt: AttemptView) -> str:
+    """Empty for what waits: it has not begun."""
+    waits = attempt.outcome is None and attempt.state == "PENDING" and not attempt.elapsed
+    return "" if attempt.elapsed is None or waits else format_duration(attempt.elapsed)
 
 
 def _soon(moment: datetime.datetime) -> str:

@@ -100,7 +100,7 @@ _RULES: tuple[tuple[str, Refusal], ...] = (
         r"timed out on send/recv|Message receive failure|\((?:send|receive|shutdown) failure\)|"
         r"Message send failure|Communication shutdown failure|Zero Bytes were transmitted|"
         r"Transport endpoint is not connected|Connection reset by peer|Broken pipe",
-        Refusal("doubt", "the Slurm controller did not answer in time", "gpuq status"),
+        Refusal("doubt", "the Slurm controller gave no answer", "gpuq status"),
     ),
     (
         r"Munge encode failed|munge\.socket|Invalid authentication credential|Protocol authentication error",
@@ -165,10 +165,10 @@ _DNS = re.compile(r"resolve_ctls_from_dns_srv|DNS SRV lookup|_establish_config_s
 
 
 def slurm_words(stderr: str) -> str:
-    """The lines of a Slurm command's stderr in one, without `sbatch: error:` and the like."""
+    """The lines of a Slurm command's stderr in one, without `sbatch: error:`, `slurm_load_jobs error:` and the like."""
     lines = []
     for line in stderr.splitlines():
-        text = re.sub(r"^(?:[a-z_]+: )?(?:error|fatal): ", "", line.strip())
+        text = re.sub(r"^(?:[a-z_]+:? )?(?:error|fatal): ", "", line.strip())
         if text.startswith("If munged is up, restart with --num-threads"):
             continue  # said whenever munge fails, and hardly ever the cure
         if text and text not in lines:

@@ -22,16 +22,18 @@ def parse_dependency(text: str) -> list[tuple[str, int, str]]:
     return found
 
 
+_WORDS = {
+    "afterany": "after {}",
+    "afterok": "after {} succeeds",
+    "afternotok": "after {} fails",
+    "after": "after {} starts",
+    "aftercorr": "after the same task of {} succeeds",
+}
+
+
 def dependency_words(text: str) -> str:
-    """A dependency for a person: `after 12`, `after 12 succeeds`; several joined by commas."""
-    words = []
-    for kind, job, _state in parse_dependency(text):
-        words.append(
-            {
-                "afterany": f"after {job}",
-                "afterok": f"after {job} succeeds",
-                "afternotok": f"after {job} fails",
-                "after": f"after {job} starts",
-            }.get(kind, f"{kind} {job}")
-        )
-    return ", ".join(words) or text
+    """A dependency for a person: `after 12`, `after 12 succeeds`; several joined by commas, or by `or` where one will do."""
+    words = [_WORDS.get(kind, kind + " {}").format(job) for kind, job, _state in parse_dependency(text)]
+    if "singleton" in re.split(r"[,?(]", text):
+        words.append("after your other jobs of this name")
+    return (" or " if "?" in text else ", ").join(words) or text

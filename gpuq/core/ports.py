@@ -81,6 +81,10 @@ class Slurm(Protocol):
         """How many GPUs jobs ask for in a way that their row does not show (--gpus, --gpus-per-task, --gpus-per-socket), by
         the id that the row shows (`12`, `12_3`). Others are left out. One question for all."""
 
+    def restarts(self, job_ids: Sequence[int]) -> dict[str, int]:
+        """How often Slurm has put jobs back into the queue, by the id that the row shows; jobs that it has forgotten are
+        left out. One question for all."""
+
     def config(self) -> dict[str, str]:
         """`scontrol show config`, slurmctld's own view; values that it has not set are left out."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 import msgspec
 
@@ -46,6 +47,9 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     edited: tuple[str, ...] = ()
     """Of a waiting job: the files that are not as they were when it was submitted. It takes its own copy of job.sh, and
     everything else as it then is."""
+    restarts: int | None = None
+    """How often Slurm has put it back into the queue. Asked of jobs that wait for their begin time only, which every job
+    that is put back has at first; None: not asked."""
 
 
 def board(ctx: Context, *, everybody: bool = False) -> list[Row]:
@@ -59,12 +63,14 @@ def board(ctx: Context, *, everybody: bool = False) -> list[Row]:
     # `sbatch --gpus=1` shows nowhere in a row; gpuq's own jobs ask for GPUs as rows show them
     unseen = [job.number for job in jobs if not job.gres and not read_comment(job.comment)]
     more = ctx.slurm.gpus(unseen) if unseen else {}
+    later = [job.number for job in jobs if job.reason == "BeginTime"]
+    restarts = ctx.slurm.restarts(later) if later else {}
     rows = []
     position = 0
     for job in _in_order(jobs):
         waiting = job.phase is Phase.WAITING
         position += waiting
-        rows.append(_row(job, position if waiting else 0, more.get(job.id, 0)))
+        rows.append(_row(job, position if waiting else 0, more.get(job.id, 0), restarts.get(job.id)))
     return _marked(ctx, rows)
 
 
@@ -90,11 +96,12 @@ def _in_order(jobs: list[Job]) -> list[Job]:
     """By `_order`, but no job before one that it waits for, whatever their priorities say."""
     if not any(job.dependency for job in jobs):
         return sorted(jobs, key=_order)
-    late: dict[int, tuple[int, bool, bool, int, int]] = {}
+    late: dict[int, _Order] = {}
     keyed = []
     for job in sorted(jobs, key=lambda job: job.number):  # what a job waits for is older than it
         terms = parse_dependency(job.dependency) if job.dependency else []
-        key = max([_order(job), *((*late[number][:4], job.number) for _, number, _ in terms if number in late)])
+        own = _order(job)
+        key = max([own, *((*late[number][:4], *own[4:]) for _, number, _ in terms if number in late)])
         late[job.number] = max(key, late.get(job.number, key))
         keyed.append((key, job))
     return [job for _, job in sorted(keyed, key=lambda pair: pair[0])]
@@ -103,14 +110,25 @@ def _in_order(jobs: list[Job]) -> list[Job]:
 _RANK = {Phase.ENDING: 0, Phase.RUNNING: 1, Phase.WAITING: 2, Phase.ENDED: 2}
 
 
-def _order(job: Job) -> tuple[int, bool, bool, int, int]:
-    """Running, then what can start, then what waits for other jobs, then what is held; by priority, then age."""
+_Order = tuple[int, bool, bool, int, int, int]
+
+
+def _order(job: Job) -> _Order:
+    """Running, then what can start, then what waits for other jobs, then what is held; by priority, then age, then the
+    number of a task or component."""
     rank = _RANK[job.phase]
     stuck = rank == 2 and (job.priority == 0 or never_cures(job.reason))
-    return rank, stuck, bool(job.dependency), -job.priority, job.number
+    part = 0 if job.id.isdecimal() else _part(job.id)
+    return rank, stuck, bool(job.dependency), -job.priority, job.number, part
 
 
-def _row(job: Job, position: int, gpus: int) -> Row:
+def _part(shown: str) -> int:
+    """`3` of `12_3`, `12+3` and `12_[3-9%2]`."""
+    match = re.search(r"[_+]\[?(\d+)", shown)
+    return int(match[1]) if match else 0
+
+
+def _row(job: Job, position: int, gpus: int, restarts: int | None) -> Row:
     """position: 0 where it does not wait. gpus: those that `job` itself does not show."""
     mark = read_comment(job.comment) if job.comment else None
     waiting = position > 0
@@ -136,4 +154,6 @@ def _row(job: Job, position: int, gpus: int) -> Row:
         job.submit,
         job.start,
         job.workdir,
+        (),
+        restarts if job.reason == "BeginTime" else None,
     )

@@ -39,9 +39,9 @@ def chain(ctx: Context, tags: list[str], options: Options, *, kind: str = ANY) -
     return made
 
 
-def preview_chain(ctx: Context, tags: list[str], options: Options) -> list[Draft]:
-    """Check a chain without submitting anything (--dry-run)."""
-    return [_prepare(ctx, tag, _own(options, index)) for index, tag in enumerate(tags)]
+def preview_chain(ctx: Context, tags: list[str], options: Options) -> list[Draft | Submission]:
+    """Check a chain without submitting anything (--dry-run); Submission: was submitted with the same key before."""
+    return [_link(ctx, tag, options, index, dry_run=True) for index, tag in enumerate(tags)]
 
 
 def _own(options: Options, index: int) -> Options:
@@ -53,11 +53,10 @@ def _own(options: Options, index: int) -> Options:
     )
 
 
-def _link(ctx: Context, tag: str, options: Options, index: int) -> Draft | Submission:
+def _link(ctx: Context, tag: str, options: Options, index: int, *, dry_run: bool = False) -> Draft | Submission:
     """What is to be submitted, or what an earlier call with the same key has submitted."""
     own = _own(options, index)
-    found = find_by_key(ctx, tag, own.key)
-    return _prepare(ctx, tag, own) if found is None else Submission(record=found, repeated=True)
+    return find_by_key(ctx, tag, own, dry_run=dry_run) or _prepare(ctx, tag, own)
 
 
 def _prepare(ctx: Context, tag: str, options: Options) -> Draft:

@@ -75,7 +75,7 @@ def release(ctx: Context, ref: str, *, dry_run: bool = False) -> Changed:
     """
 
     def let_go(job: Job) -> None:
-        if job.reason == "BeginTime":
+        if job.reason == "BeginTime" and not _is_held(job):
             ctx.slurm.update(job.number, {"StartTime": "now"})
         else:
             ctx.slurm.release(job.number)
@@ -83,10 +83,14 @@ def release(ctx: Context, ref: str, *, dry_run: bool = False) -> Changed:
     return _on_waiting(ctx, ref, "release", let_go, "released", dry_run, check=_releasable)
 
 
+def _is_held(job: Job) -> bool:
+    """A job without a priority is held, whatever reason is shown for it."""
+    return job.priority == 0 or "held" in job.reason.lower() or job.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"}
+
+
 def _releasable(ref: str, target: Target, job: Job) -> None:
-    """Raises ChangeRefused. A job without a priority is held, whatever reason is shown for it."""
-    held = job.priority == 0 or "held" in job.reason.lower() or job.state in {"REQUEUE_HOLD", "SPECIAL_EXIT"}
-    if not held and job.reason != "BeginTime":
+    """Raises ChangeRefused."""
+    if not _is_held(job) and job.reason != "BeginTime":
         raise ChangeRefused(f"{target.name} is not held", hint=f"gpuq why {ref}")
 
 
@@ -106,15 +110,33 @@ def top(ctx: Context, ref: str, *, dry_run: bool = False) -> Changed:
                 "or put the others back: gpuq nice OTHER 100",
             ) from None
 
-    return _on_waiting(ctx, ref, "move", move, "moved to the top of your waiting jobs", dry_run)
+    def check(ref: str, target: Target, job: Job) -> None:
+        if _is_held(job):
+            raise ChangeRefused(f"{target.name} is held, and so it is in nobody's order", hint=f"gpuq release {ref}")
+
+    return _on_waiting(ctx, ref, "move", move, "moved to the top of your waiting jobs", dry_run, check=check)
 
 
 def nice(ctx: Context, ref: str, value: int, *, dry_run: bool = False) -> Changed:
-    """Set the nice value of a waiting job: higher means later. Raises UsageError, NotFound, ChangeRefused."""
+    """Set the nice value of a waiting job: higher means later.
+
+    Raises UsageError, NotFound, ChangeRefused (also for a held job).
+    """
     try:
         check_number("nice", value)
     except ValueError as error:
         raise UsageError(f"nice {value}: {error}") from None
+
+    def check(ref: str, target: Target, job: Job) -> None:
+        # slurmctld works out a new priority, which is never 0 (seen in 22.05), and 0 is all that holds a job. A part of an
+        # array may be held alone.
+        parts = [job] if job.whole else [one for one in ctx.slurm.jobs(uid=job.uid) if one.number == job.number]
+        if any(_is_held(one) for one in parts if one.phase is Phase.WAITING):
+            raise ChangeRefused(
+                f"{target.name} is held, and with a new nice value Slurm would let it go",
+                hint=f"gpuq release {ref}, then: gpuq nice {ref} {value}",
+            )
+
     return _on_waiting(
         ctx,
         ref,
@@ -122,6 +144,7 @@ def nice(ctx: Context, ref: str, value: int, *, dry_run: bool = False) -> Change
         lambda job: ctx.slurm.update(job.number, {"Nice": str(value)}),
         f"nice is {value} now",
         dry_run,
+        check=check,
     )
 
 
@@ -136,7 +159,7 @@ def set_limits(ctx: Context, ref: str, *, memory: int | None, time: str | None, 
     if job.phase is not Phase.WAITING:
         raise ChangeRefused(
             f"{target.name} is {job.state}; memory and time limit can be changed only while a job waits",
-            hint=f"gpuq cancel {ref}, then: gpuq resubmit {ref} --mem …",
+            hint=f"gpuq cancel {ref}" + (f", then: gpuq resubmit {target.record.tag} --mem …" if target.record else ""),
         )
     partitions, nodes = ctx.slurm.offer()
     partition = choose_partition(job.partition.split(",")[0], partitions)
@@ -170,6 +193,9 @@ def set_limits(ctx: Context, ref: str, *, memory: int | None, time: str | None, 
     return _changed(ref, target, job, ", ".join(words))
 
 
+_DONE = {"hold": "held", "release": "released", "move": "moved", "change": "changed"}
+
+
 def _on_waiting(
     ctx: Context,
     ref: str,
@@ -182,14 +208,15 @@ def _on_waiting(
 ) -> Changed:
     target, job = _changeable(ctx, ref, verb)
     if job.phase is not Phase.WAITING:
-        raise ChangeRefused(
-            f"{target.name} is {job.state}; only a waiting job can be {done.split()[0]}", hint="gpuq queue"
-        )
+        raise ChangeRefused(f"{target.name} is {job.state}; only a waiting job can be {_DONE[verb]}", hint="gpuq queue")
     if check is not None:
         check(ref, target, job)
     if not dry_run:
         act(job)
     return _changed(ref, target, job, done)
+
+
+_WHOLE = {"cancel": "gpuq cancel", "hold": "gpuq hold", "release": "gpuq release", "move": "gpuq top"}
 
 
 def _changeable(ctx: Context, ref: str, verb: str) -> tuple[Target, Job]:
@@ -200,7 +227,7 @@ def _changeable(ctx: Context, ref: str, verb: str) -> tuple[Target, Job]:
         part = "component of a heterogeneous job" if "+" in ref else "task of an array"
         raise UsageError(
             f"{ref} is one {part}, and gpuq changes whole jobs",
-            hint=f"gpuq {'set' if verb == 'change' else verb} {target.job.number}; for the part alone scancel, scontrol",
+            hint=f"{_WHOLE.get(verb, 'give the whole job,')} {target.job.number}; for the part alone scancel, scontrol",
         )
     record, job = target.record, target.job
     if job is not None and ref.isdecimal() and job.number != int(ref):

@@ -41,7 +41,9 @@ def submit(ctx: Context, draft: Draft) -> Submission:
         def make(number: int, sketch: Record = sketch) -> tuple[Record, str]:
             return _numbered(ctx, draft, sketch, number), draft.script
 
-        record, claim = ctx.ledger.reserve(draft.tag, sketch.token, make, find=lambda: _by_key(ctx, draft))
+        record, claim = ctx.ledger.reserve(
+            draft.tag, sketch.token, make, find=lambda: _by_key(ctx, draft.tag, draft.key)
+        )
         if claim is None:
             found = _await_key(ctx, record)
             if found is not None:
@@ -61,18 +63,25 @@ def preview(ctx: Context, draft: Draft, before: int = 0) -> Record:
 
 def submit_run(ctx: Context, text: str, options: Options, *, again: Request | None = None) -> Submission:
     """Prepare and submit; with a key that was used before for this run, return what was submitted then."""
-    found = find_by_key(ctx, text, options.key)
-    if found is not None:
-        return Submission(record=found, repeated=True)
-    return submit(ctx, prepare(ctx, text, options, again=again))
+    return find_by_key(ctx, text, options) or submit(ctx, prepare(ctx, text, options, again=again))
 
 
-def find_by_key(ctx: Context, text: str, key: str | None) -> Record | None:
-    """What an earlier call with this key submitted for this run; None: nothing, or there is no key."""
-    if key is None:
+def find_by_key(ctx: Context, text: str, options: Options, *, dry_run: bool = False) -> Submission | None:
+    """What an earlier call with this key submitted for this run; None: nothing, or there is no key.
+
+    dry_run: where Slurm may or may not have taken that, it is taken for submitted instead of finding out.
+    """
+    earlier = None if options.key is None else _by_key(ctx, tag_of(ctx, text), options.key)
+    found = earlier if earlier is None or dry_run else _await_key(ctx, earlier)
+    if found is None:
         return None
-    earlier = next((record for record in ctx.ledger.records(tag_of(ctx, text)) if record.key == key), None)
-    return None if earlier is None else _await_key(ctx, earlier)
+    from gpuq.core.repeat import unlike  # only where a key is used again
+
+    other = unlike(found.request, options.flags, cpu_only=options.cpu_only, fill=options.fill, hold=options.hold)
+    notes = [f"not as asked for here: {', '.join(other)}; another --key submits another attempt"] if other else []
+    if found.job_id is None and found.ended is None:
+        notes.append(f"whether Slurm took {found.name} is not known yet; without --dry-run that is found out first")
+    return Submission(record=found, repeated=True, notes=tuple(notes))
 
 
 def withdraw(ctx: Context, record: Record) -> None:
@@ -258,10 +267,10 @@ def _take_back(ctx: Context, record: Record, claim: Claim) -> None:
         ctx.ledger.save(msgspec.structs.replace(record, cancelled_by="gpuq, which withdrew the submission"))
 
 
-def _by_key(ctx: Context, draft: Draft) -> Record | None:
-    if draft.key is None:
+def _by_key(ctx: Context, tag: str, key: str | None) -> Record | None:
+    if key is None:
         return None
-    return next((record for record in ctx.ledger.records(draft.tag) if record.key == draft.key), None)
+    return next((record for record in ctx.ledger.records(tag) if record.key == key), None)
 
 
 def _await_key(ctx: Context, record: Record) -> Record | None:

@@ -82,6 +82,19 @@ def test_a_queue_that_makes_no_sense_is_an_error_and_not_an_empty_one(
             ask()
 
 
+@pytest.mark.parametrize("garbage", ["", "garbage\n", "JobCompType = jobcomp/none\n"])
+def test_a_configuration_that_makes_no_sense_is_no_proof_that_nothing_was_written_down(
+    client: SlurmCommands, fake: FakeSlurm, garbage: str
+) -> None:
+    assert client.finished(1, uid=0, name="a", since=NOW) is None
+    fake.fault("scontrol", stdout=garbage)
+    for ask in (lambda: client.finished(1, uid=0, name="a", since=NOW), client.cluster, client.config):
+        with pytest.raises(SlurmAnswerError, match="gpuq does not understand"):
+            ask()
+    with pytest.raises(SlurmAnswerError, match="gpuq does not understand"):
+        client.allocations([1])
+
+
 @pytest.mark.parametrize("stdout", ["", "looks fine\n"])
 @pytest.mark.parametrize(
     "stderr",
@@ -231,8 +244,13 @@ def test_a_change_that_slurm_denies_is_refused_and_one_that_it_never_heard_of_is
     assert "operator" in caught.value.hint
     fake.fault("scontrol", stderr=AWAY, code=1)
     for change in (client.hold, client.release, client.top):
-        with pytest.raises(SlurmUnreachable):
+        with pytest.raises(SlurmUnreachable) as away:
             change(8)
+        assert "not known" not in away.value.message
+    for words in ("Socket timed out on send/recv operation", "Connection reset by peer"):
+        fake.fault("scancel", stderr=f"scancel: error: Kill job error on job id 8: {words}\n", code=140)
+        with pytest.raises(SlurmUnreachable, match=f"gave no answer.*{words}.*not known whether it did cancel job 8"):
+            client.cancel(8)
 
 
 # -- the whole way ---------------------------------------------------------------------------------------------
@@ -298,6 +316,49 @@ def test_a_submission_in_doubt_with_no_answer_after_it_stays_reserved_until_slur
     assert "had been accepted as job 1" in ran.stderr
     assert project.record("a").job_id == 1
     assert len(fake.calls("sbatch")) == 1
+
+
+def test_a_key_that_was_used_before_tells_what_is_not_as_asked_for(project: Project, fake: FakeSlurm) -> None:
+    project.run("b")
+    asked = ("submit", "a", "--key", "k", "--mem", "1G", "--time", "8:00:00", "--hold")
+    project.gpuq(*asked).ok()
+    for same in (asked, ("submit", "a", "--key", "k")):
+        assert "as asked for" not in project.gpuq(*same).ok().stderr
+    ran = project.gpuq("submit", "a", "--key", "k", "--mem", "2G", "--cpu-only").ok()
+    assert "note: not as asked for here: --mem 2G (it has 1G), --cpu-only (it has one GPU);" in ran.stderr
+    assert "nothing is submitted" in ran.stdout
+    project.gpuq("chain", "a", "b", "--key", "k").ok()  # a chain's keys are its own
+    ran = project.gpuq("chain", "a", "b", "--key", "k", "--mem", "2G", "--json").ok()
+    assert [len(one["notes"]) for one in ran.json["attempts"]] == [1, 1]
+    assert len(fake.calls("sbatch")) == 3
+
+
+def test_a_dry_run_with_a_key_that_was_used_before_would_submit_nothing(project: Project, fake: FakeSlurm) -> None:
+    project.submit("a", "--key", "k")
+    before = project.listing()
+    ran = project.gpuq("submit", "a", "--key", "k", "--mem", "2G", "--dry-run").ok()
+    assert ran.stdout == ""
+    assert "would submit nothing: a attempt 1 was submitted with this key before, as job 1" in ran.stderr
+    assert "--mem 2G" in ran.stderr
+    shown = project.gpuq("submit", "a", "--key", "k", "--dry-run", "--json").ok().json
+    assert (shown["dry_run"], shown["repeated"], shown["attempt"], shown["job_id"]) == (True, True, 1, 1)
+    assert "attempt2.sh" in project.gpuq("submit", "a", "--key", "other", "--dry-run").ok().stdout
+    assert project.listing() == before
+    project.gpuq("chain", "a", "--key", "night").ok()
+    shown = project.gpuq("chain", "a", "a", "a", "--key", "night", "--dry-run", "--json").ok().json
+    assert [(one.get("repeated", False), one["attempt"]) for one in shown["attempts"]] == [
+        (True, 2), (False, 3), (False, 4),
+    ]  # fmt: skip
+    assert len(fake.calls("sbatch")) == 2
+
+
+def test_a_dry_run_does_not_find_out_what_became_of_a_submission_in_doubt(project: Project, fake: FakeSlurm) -> None:
+    fake.fault("sbatch", stderr=TIMED_OUT, code=1, works=True)
+    fake.fault("squeue", stderr=AWAY, code=1)
+    project.gpuq("submit", "a", "--key", "k", patience=0.5).exits(4)
+    ran = project.gpuq("submit", "a", "--key", "k", "--dry-run").ok()
+    assert "whether Slurm took a attempt 1 is not known yet" in ran.stderr
+    assert project.record("a").job_id is None
 
 
 def test_a_garbled_queue_after_a_submission_in_doubt_is_no_proof_of_absence(project: Project, fake: FakeSlurm) -> None:

@@ -67,6 +67,28 @@ def test_what_a_waiting_job_asks_for_with_gpus() -> None:
 
 
 @pytest.mark.parametrize("release", ["22.05", "25.11"])
+def test_an_answer_that_is_cut_off_is_none(release: str) -> None:
+    job = read(release, "scontrol-d-show-job-running")
+    config = read(release, "scontrol-show-config")
+    forecast = read(release, "sbatch-test-only")
+    version = config.index("SLURM_VERSION")
+    for text, length, ask in (
+        *((job, length, parse_usage.allocation) for length in range(0, len(job) - 2, 7)),
+        *((config, length, parse_usage.config) for length in range(0, version, 97)),
+        *((forecast, length, lambda said: parse_usage.estimate(True, said)) for length in (0, 3, 20)),
+    ):
+        with pytest.raises(SlurmAnswerError):
+            ask(text[:length])
+
+
+@given(st.text(max_size=200))
+def test_no_text_is_a_job_a_configuration_or_a_forecast(text: str) -> None:
+    for ask in (parse_usage.allocation, parse_usage.config, lambda said: parse_usage.estimate(True, said)):
+        with pytest.raises(SlurmAnswerError):
+            ask(text)
+
+
+@pytest.mark.parametrize("release", ["22.05", "25.11"])
 def test_the_configuration(release: str) -> None:
     config = parse_usage.config(read(release, "scontrol-show-config"))
     assert config["MinJobAge"] == "86400 sec"
@@ -129,3 +151,28 @@ def test_no_text_about_gpus_is_anything_but_counts_or_a_typed_error(text: str) -
     except SlurmAnswerError:
         return
     assert all(count > 0 for count in found.values())
+
+
+def test_how_often_jobs_were_put_back() -> None:
+    text = """
+        10529_[1-3,5%2]    0
+        10529_4            12
+        10528+1            1
+    """
+    assert parse_usage.restarts(text) == {"10529_[1-3,5%2]": 0, "10529_4": 12, "10528+1": 1}
+    assert parse_usage.restarts("") == {}
+
+
+@pytest.mark.parametrize("text", ["slurm_load_jobs", "1 x", "1 -1", "1 1 1", "1 \u00b2"])
+def test_an_answer_about_restarts_that_is_none(text: str) -> None:
+    with pytest.raises(SlurmAnswerError):
+        parse_usage.restarts(text)
+
+
+@given(st.text(alphabet="12 \n\t_[%]x-", max_size=60))
+def test_no_text_about_restarts_is_anything_but_counts_or_a_typed_error(text: str) -> None:
+    try:
+        found = parse_usage.restarts(text)
+    except SlurmAnswerError:
+        return
+    assert all(count >= 0 for count in found.values())

@@ -34,7 +34,8 @@ if slurm["away"]:
     give_up("slurm_load_jobs error: " + slurm["away"])
 rows = list(slurm["jobs"].values())
 if option("--jobs"):
-    rows = [row for row in rows if row["F"] == option("--jobs").split("_")[0]]
+    wanted = [one.split("_")[0] for one in option("--jobs").split(",")]
+    rows = [row for row in rows if row["F"] in wanted]
     if not rows:
         give_up("slurm_load_jobs error: Invalid job id specified")
 if option("--user"):
@@ -43,7 +44,8 @@ if option("--states") != "all":
     rows = [row for row in rows if row["T"] in ("PENDING", "RUNNING")]
 for row in rows:
     if "-O" in args:
-        line = "%20s%12s" % (row["exit_code"], row["RestartCnt"])
+        fields = [one.split(":.") for one in option("-O").split(",")]
+        line = "".join((row | {{"JobArrayID": row["i"]}})[field].rjust(int(width)) for field, width in fields)
     else:
         line = re.sub("%([A-Za-z])", lambda match: row[match[1]], option("--format"))
     sys.stdout.buffer.write(line.encode("utf-8", "surrogateescape") + b"\n")
@@ -55,7 +57,7 @@ if [ -e {state}/away ]; then
   exit 1
 fi
 case "$*" in
-  *config*) printf 'JobCompLoc              = {jobcomp}\\nJobCompType             = jobcomp/filetxt\\n' ;;
+  *config*) printf '%s\\n' 'JobCompLoc = {jobcomp}' 'JobCompType = jobcomp/filetxt' 'SLURM_VERSION = 25.11.2' ;;
   *) cat {partition} ;;
 esac
 """

@@ -127,6 +127,10 @@ def test_a_job_that_begins_later(world: World) -> None:
     assert job.start is not None
     assert job.submit is not None
     assert job.start >= job.submit + datetime.timedelta(hours=1)
+    held = look(world, world.job(Kind.HELD))
+    assert world.client.restarts([job.number]) == {job.id: 0}
+    assert world.client.restarts([job.number, held.number]) == {job.id: 0, held.id: 0}
+    assert world.client.restarts([999_999]) == {}
 
 
 @pytest.mark.parametrize(
@@ -222,6 +226,6 @@ def test_a_controller_that_is_gone_is_never_an_empty_queue(world: World) -> None
         world.client.offer,
     ]
     for ask in questions:
-        # "did": the connection broke off in the middle of an answer
-        with pytest.raises(SlurmUnreachable, match=r"(does|did) not answer"):
+        # the latter: the connection broke off in the middle of an answer
+        with pytest.raises(SlurmUnreachable, match=r"does not answer|gave no answer"):
             ask()

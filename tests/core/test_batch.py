@@ -210,7 +210,11 @@ def test_banner_lines_never_hide_or_change_the_id(job: int, banner: list[str], p
             "munge is not running",
         ),
         ("sbatch: error: Invalid generic resource (gres) specification\n", "refused", "this node offers no gres/gpu"),
-        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n", "doubt", "in time"),
+        (
+            "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n",
+            "doubt",
+            "gave no answer",
+        ),
         ("sbatch: error: Batch job submission failed: Job dependency problem\n", "refused", "not known to Slurm"),
         (
             "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)\n",
@@ -218,7 +222,7 @@ def test_banner_lines_never_hide_or_change_the_id(job: int, banner: list[str], p
             "slurmctld",
         ),
         ("sbatch: fatal: Unable to process configuration file\n", "unreachable", "slurmctld"),
-        ("sbatch: error: slurm_receive_msg: Zero Bytes were transmitted or received\n", "doubt", "in time"),
+        ("sbatch: error: slurm_receive_msg: Zero Bytes were transmitted or received\n", "doubt", "gave no answer"),
         (
             "sbatch: error: invalid partition specified: nope\n… Invalid partition name specified\n",
             "refused",
@@ -270,3 +274,4 @@ def test_slurms_search_in_the_dns_is_no_news() -> None:
 
 def test_slurms_words_lose_their_prefix_and_repetitions() -> None:
     assert slurm_words("sbatch: error: A\nsbatch: error: A\nsbatch: fatal: B\n\nerror: C\nplain\n") == "A; B; C; plain"
+    assert slurm_words("slurm_load_jobs error: D\nE: an error: F\n") == "D; E: an error: F"

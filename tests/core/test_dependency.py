@@ -52,4 +52,10 @@ def test_no_text_makes_it_raise(text: str) -> None:
 
 def test_a_person_reads_words_and_slurms_own_text_where_there_are_none() -> None:
     assert dependency_words("afterok:12(unfulfilled),afterany:13") == "after 12 succeeds, after 13"
-    assert dependency_words("singleton(unfulfilled)") == "singleton(unfulfilled)"
+    assert dependency_words("afterok:7_3(unfulfilled)?afterany:8(unfulfilled)") == "after 7 succeeds or after 8"
+    assert dependency_words("aftercorr:7_*(unfulfilled)") == "after the same task of 7 succeeds"
+    mine = "after your other jobs of this name"
+    assert dependency_words("singleton(unfulfilled)") == mine
+    assert dependency_words("afterok:12(unfulfilled),singleton") == f"after 12 succeeds, {mine}"
+    assert dependency_words("afterburstbuffer:3") == "afterburstbuffer 3"
+    assert dependency_words("expand:3") == "expand:3"

@@ -158,7 +158,7 @@ def test_a_job_whose_processes_were_killed_away_looks_dead(
     assert job is not None
     assert alive.looks_dead(ctx, job) == ""
     kill_away(slurm, number)
-    words = alive.looks_dead(ctx, job)
+    words = alive.looks_dead(ctx, job) or "not known"
     assert words.startswith("looks dead")
     assert f"job {number} " in words
     (row,) = gpu.report(ctx).jobs or []

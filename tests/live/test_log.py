@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.embedded import Embedded
-from tests.gpuq_cli import Project, until
+from tests.gpuq_cli import Project, said, until
 
 
 def test_frames_tail_attempts_and_path(slurm_shared: Embedded, project: Project) -> None:
@@ -50,8 +50,7 @@ def test_following_from_before_the_start_to_the_end(slurm_shared: Embedded, proj
     )
     project.submit("a", "--hold")
     process = project.start("log", "a", "-f")
-    assert process.stderr is not None
-    assert "is waiting: held" in process.stderr.readline()
+    assert "is waiting: held" in said(process)
     project.gpuq("release", "a").ok()
     assert process.stdout is not None
     assert process.stdout.readline() == "START\n"

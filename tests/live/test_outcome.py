@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.embedded import CAN_CONFINE, Embedded
-from tests.gpuq_cli import Project, until, wipe
+from tests.gpuq_cli import Project, said, until, wipe
 
 RESULTS = '[results]\nfiles = ["cv.json"]\nscore = "cv.json:folds.0"\n'
 
@@ -166,8 +166,7 @@ def test_an_array_that_slurm_forgot_is_read_from_its_file(slurm: Embedded, proje
     refs = {str(array): 20, f"{array}_1": 0, f"{array}_2": 20}
     waiting = {ref: project.start("wait", ref, "--json") for ref in refs}
     for process in waiting.values():  # it has seen the array
-        assert process.stderr
-        assert "held" in process.stderr.readline()
+        assert "held" in said(process)
         process.send_signal(signal.SIGSTOP)
     slurm.must("scontrol", "release", str(array))
     until(lambda: slurm.jobcomp.read_text().count(f"ArrayJobId={array} ") == 3, slurm.jobcomp.read_text)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.embedded import Embedded
-from tests.gpuq_cli import Project, foreign_job
+from tests.gpuq_cli import Project, foreign_job, until
 
 ROW = {
     "position", "job_id", "id", "tag", "attempt", "user", "state", "reason", "reason_words", "stuck", "dependency",
     "dependency_words", "elapsed", "time_limit", "memory", "cpus", "gpus", "partition", "submit", "start", "project",
-    "edited",
+    "edited", "restarts",
 }  # fmt: skip
 
 
@@ -57,10 +57,13 @@ def test_the_order_and_the_reasons(slurm_shared: Embedded, project: Project) -> 
     slurm_shared.wait_state(running, "RUNNING")
     project.submit("dependent", "--after-ok", "runs")
     project.submit("next", "--time", "7")
-    for _ in range(40):  # the reason of a job that has not been looked at yet is None
-        found = rows(project)
-        if all(row["reason"] for row in found[1:]):
-            break
+    found: list[dict[str, Any]] = []
+
+    def all_looked_at() -> bool:  # the reason of a job that has not been looked at yet is None
+        found[:] = rows(project)
+        return all(row["reason"] for row in found[1:])
+
+    until(all_looked_at, lambda: found)
     assert [(row["tag"], row["position"]) for row in found] == [("runs", 0), ("next", 1), ("dependent", 2), ("held", 3)]
     run, next_, dependent, held = found
     assert run["state"] == "RUNNING"
@@ -75,6 +78,7 @@ def test_the_order_and_the_reasons(slurm_shared: Embedded, project: Project) -> 
     assert {row["attempt"] for row in found} == {1}
     assert {row["project"] for row in found} == {str(project.root)}
     text = project.gpuq("queue").ok().stdout
+    assert "PART" not in text  # all are in one
     assert [line.split()[2] for line in text.splitlines()[1:]] == ["runs", "next", "dependent", "held"]
     assert f"after {running} succeeds" in text
 

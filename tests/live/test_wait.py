@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.embedded import Embedded
-from tests.gpuq_cli import Project, foreign_job
+from tests.gpuq_cli import Project, foreign_job, said
 
 
 def test_exit_codes_and_what_is_told(slurm_shared: Embedded, project: Project) -> None:
@@ -124,8 +124,7 @@ def test_ctrl_c(slurm_shared: Embedded, project: Project) -> None:
     project.run("a")
     project.submit("a", "--hold")
     process = project.start("wait", "a")
-    assert process.stderr is not None
-    assert "gpuq release a" in process.stderr.readline()
+    assert "gpuq release a" in said(process)
     process.send_signal(signal.SIGINT)
     ran = project.finish(process)
     assert ran.code == 130

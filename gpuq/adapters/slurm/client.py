@@ -94,7 +94,7 @@ class SlurmCommands:
         """See the port."""
         from gpuq.adapters.slurm import jobcomp  # rarely needed
 
-        values = self._config()
+        values = self.config()
         if values.get("JobCompType") != "jobcomp/filetxt":
             return None
         path = values.get("JobCompLoc", "")
@@ -104,15 +104,7 @@ class SlurmCommands:
 
     def cluster(self) -> str:
         """See the port."""
-        return self._config().get("ClusterName", "")
-
-    def _config(self) -> dict[str, str]:
-        values = {}
-        for line in self._read(["scontrol", "show", "config"]).splitlines():
-            key, equals, value = line.partition("=")
-            if equals:
-                values[key.strip()] = value.strip()
-        return values
+        return self.config().get("ClusterName", "")
 
     def offer(self) -> tuple[list[Partition], list[Node]]:
         """See the port."""
@@ -153,14 +145,23 @@ class SlurmCommands:
         """See the port."""
         from gpuq.adapters.slurm import parse_usage
 
-        argv = ["squeue", "--noheader", "--all", "--states", "all", "-O", parse_usage.GPUS_FORMAT]
+        return parse_usage.gpus(self._fields(parse_usage.GPUS_FORMAT, job_ids))
+
+    def restarts(self, job_ids: Sequence[int]) -> dict[str, int]:
+        """See the port."""
+        from gpuq.adapters.slurm import parse_usage
+
+        return parse_usage.restarts(self._fields(parse_usage.RESTARTS_FORMAT, job_ids))
+
+    def _fields(self, fields: str, job_ids: Sequence[int]) -> str:
+        argv = ["squeue", "--noheader", "--all", "--states", "all", "-O", fields]
         if len(job_ids) <= _ONE_BY_ONE:
             argv += ["--jobs", ",".join(map(str, job_ids))]
         result = self._run(argv)
         if result.ok:
-            return parse_usage.gpus(result.stdout)
+            return result.stdout
         if "Invalid job id" in result.stderr:  # they have all gone meanwhile
-            return {}
+            return ""
         raise self._failure(result)
 
     def config(self) -> dict[str, str]:
@@ -308,7 +309,10 @@ class SlurmCommands:
             return
         refusal = batch.explain(result.stderr)
         if refusal.kind in {"unreachable", "doubt"}:
-            raise self._unreachable(refusal)
+            error = self._unreachable(refusal)
+            if refusal.kind == "doubt":  # the request may have come through
+                raise SlurmUnreachable(f"{error.message}; it is not known whether it did {what}", hint=error.hint)
+            raise error
         words = batch.slurm_words(result.stderr)
         hint = ""
         if "Access/permission denied" in words or "Invalid user id" in words:

@@ -54,7 +54,11 @@ def _gpus_used(text: str) -> int:
 
 
 def allocation(text: str) -> Allocation:
-    """What `scontrol -d show job ID` printed: what a running job has, what a waiting one asks for."""
+    """What `scontrol -d show job ID` printed: what a running job has, what a waiting one asks for.
+
+    Raises SlurmAnswerError, also for an answer that is cut off: what is not in it would read as nothing asked for.
+    """
+    whole = text
     # The name comes first and may hold newlines, and lines that look like Slurm's own.
     text = text.split("\n   UserId=")[-1]
     tres = re.findall(r"^   (?:AllocTRES|ReqTRES|TRES)=(cpu=\S*|\S*mem=\S*)", text, re.MULTILINE)
@@ -64,12 +68,14 @@ def allocation(text: str) -> Allocation:
     gpus = max((gpu_count(re.sub(r"\([^)]*\)", "", gres)) for gres in [*held, *asked]), default=0)
     cpus = re.findall(r"\sNumCPUs=(\d+)", text)
     restarts = re.findall(r"\sRestarts=(\d+)", text)
+    if text == whole or not cpus or not restarts or not whole.endswith("\n\n"):  # an empty line ends it
+        raise SlurmAnswerError(f"scontrol printed a job that gpuq does not understand: {whole.strip()[:80]!r}")
     try:
         return Allocation(
-            cpus=int(values.get("cpu") or (cpus[-1] if cpus else 0)),
+            cpus=int(values.get("cpu") or cpus[-1]),
             memory=_size(values.get("mem", "")),
             gpus=gpus,
-            restarts=int(restarts[-1]) if restarts else 0,
+            restarts=int(restarts[-1]),
         )
     except ValueError as error:
         raise SlurmAnswerError(f"scontrol printed a job that gpuq does not understand: {error}") from None
@@ -82,12 +88,19 @@ def _size(text: str) -> int | None:
 
 
 def config(text: str) -> dict[str, str]:
-    """What `scontrol show config` printed; `(null)` and empty values are left out."""
+    """What `scontrol show config` printed; `(null)` and empty values are left out.
+
+    Raises SlurmAnswerError for an answer that is none, or is cut off: a key that is missing means that it is not set.
+    """
     found = {}
     for line in text.splitlines():
         match = re.match(r"(\S+)\s*=\s?(.*)$", line)
         if match and match[2].strip() not in {"", "(null)", "(null type)"}:
             found[match[1]] = match[2].strip()
+    if (
+        "SLURM_VERSION" not in found
+    ):  # keys come in their order, and those of slurmctld that matter come before this one
+        raise SlurmAnswerError(f"scontrol printed a configuration that gpuq does not understand: {text.strip()[:80]!r}")
     return found
 
 
@@ -95,9 +108,14 @@ _START = re.compile(r"Job \d+ to start at (\S+) ")
 
 
 def estimate(ok: bool, stderr: str) -> Estimate:
-    """What `sbatch --test-only` said, all of it on stderr. 25.11 has a stray ` a` after the time."""
-    match = _START.search(stderr)
-    if ok and match:
+    """What `sbatch --test-only` said, all of it on stderr. 25.11 has a stray ` a` after the time.
+
+    Raises SlurmAnswerError.
+    """
+    if ok:
+        match = _START.search(stderr)
+        if match is None:  # success without words that we know is no refusal
+            raise SlurmAnswerError(f"sbatch printed a forecast that gpuq does not understand: {stderr.strip()[:120]!r}")
         return Estimate(possible=True, start=_moment(match[1]))
     return Estimate(possible=False, words=batch.slurm_words(stderr) or "no reason given")
 
@@ -129,4 +147,20 @@ def gpus(text: str) -> dict[str, int]:
         shown, tasks, of_job, of_task, of_socket = words
         if count := gpu_count(of_job) or gpu_count(of_task) * max(1, int(tasks)) or gpu_count(of_socket):
             found[shown] = count
+    return found
+
+
+RESTARTS_FORMAT = "JobArrayID:.200,RestartCnt:.12"
+
+
+def restarts(text: str) -> dict[str, int]:
+    """What `squeue -O RESTARTS_FORMAT` printed, by the id that `%i` shows. Raises SlurmAnswerError."""
+    found = {}
+    for line in filter(str.strip, text.split("\n")):
+        words = line.split()
+        if len(words) != 2 or not re.fullmatch("[0-9]+", words[1]):
+            raise SlurmAnswerError(
+                f"squeue printed restarts in a way that gpuq does not understand: {line.strip()[:120]!r}"
+            )
+        found[words[0]] = int(words[1])
     return found

@@ -14,7 +14,7 @@ from gpuq.core.units import slurm_megabytes, slurm_time
 from gpuq.core.usage import Allocation, Estimate
 from gpuq.core.waits import waiting
 from gpuq.core.waits.scene import Holder, Scene
-from gpuq.errors import LedgerError, NotFound, SlurmUnreachable
+from gpuq.errors import LedgerError, NotFound, SlurmAnswerError, SlurmUnreachable
 from gpuq.usecases.context import Context
 from gpuq.usecases.refs import Target, away, record_of
 
@@ -145,5 +145,5 @@ def _ask_slurm(ctx: Context, scene: Scene) -> Scene:
 def _estimate(ctx: Context, options: Sequence[str]) -> Estimate | None:
     try:
         return ctx.slurm.estimate(options)
-    except SlurmUnreachable:
+    except (SlurmUnreachable, SlurmAnswerError):
         return None  # the answer stands without it
