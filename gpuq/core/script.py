@@ -95,7 +95,8 @@ _SHELLS = {"sh", "bash", "dash", "ksh", "zsh"}
 _BLANK = " \t\n\v\f\r"
 """What isspace(3) takes for blank; Python's own idea is wider, and a line of a no-break space is a command to a shell."""
 
-_VISIBLE = r"^\s*(?:(?:export|env)\s+)?(?:[A-Za-z_]\w*=[^\s;&|]*\s+)*CUDA_VISIBLE_DEVICES=([^\s;&|]+)"
+_VISIBLE = r"^(?:[^#]*[\s;&|])?CUDA_VISIBLE_DEVICES=([^\s;&|]+)"
+"""Wherever it stands in a line: `A=1; export CUDA_VISIBLE_DEVICES=1`, `srun env CUDA_VISIBLE_DEVICES=1 python x.py`."""
 
 
 def is_shell(interpreter: str) -> bool:

@@ -198,6 +198,9 @@ def test_a_directive_that_cannot_be_read_is_a_fault_of_its_line() -> None:
         "  CUDA_VISIBLE_DEVICES='3'",
         "env CUDA_VISIBLE_DEVICES=2 python x.py",
         "export A=1 CUDA_VISIBLE_DEVICES=2",
+        "A=1; export CUDA_VISIBLE_DEVICES=2",
+        "srun env CUDA_VISIBLE_DEVICES=2 python x.py",
+        "cd x && CUDA_VISIBLE_DEVICES=2 python x.py",
         "CUDA_VISIBLE_DEVICES=0,1 x",
     ],
 )
