@@ -47,7 +47,9 @@ fi
 
 partitions=$(grep -i '^PartitionName=' "$conf")
 gpu=$(grep -i 'Default=YES' <<<"$partitions" | sed 's/^[^=]*=\([^[:space:]]*\).*/\1/')
-mapfile -t devices < <(sed -n '/^#/d; s/.*[[:space:]]File=\([^[:space:]#]*\).*/\1/p' "$(dirname "$conf")/gres.conf")
+files() { sed -n "/^#/d; /\bName=$1\b/Is/.*[[:space:]]File=\([^[:space:]#]*\).*/\1/Ip" "$(dirname "$conf")/gres.conf"; }
+mapfile -t devices < <(files gpu)
+mapfile -t kept < <(files nic) # GPUs that are not for jobs
 with=(-p "$gpu" --gres=gpu:1) without=(-p "$gpu")
 if grep -qi '^PartitionName=cpu[[:space:]]' <<<"$partitions"; then without=(-p cpu); fi
 
@@ -66,16 +68,22 @@ run() { # NAME SBATCH-OPTION... COMMAND: runs it as a job; $state and $output ar
   fail "job $id ($name) is still $state: $(squeue -h -a -t all -j "$id" -o %r)"
 }
 # For reading: to open for writing would make a file where a device is missing.
-open="for f in ${devices[*]}; do LC_ALL=C bash -c 'exec 3<\$0 && echo opened' \$f 2>&1; done; true"
+open() { echo "for f in $*; do LC_ALL=C bash -c 'exec 3<\$0 && echo opened' \$f 2>&1; done; true"; }
 if ((${#devices[@]})); then
-  run gpu "${with[@]}" --mem=50 "$open"
+  run gpu "${with[@]}" --mem=50 "$(open "${devices[@]}")"
   # A node without a driver behind it answers "No such device or address"; the cgroup has let the job through then.
   [[ $state == COMPLETED && $output =~ opened|"No such device or address" ]] || fail "a job with the GPU may not open it: $state, $output"
   say "a job with the GPU may open it (${output##*: })"
-  run nogpu "${without[@]}" --mem=50 "$open"
+  run nogpu "${without[@]}" --mem=50 "$(open "${devices[@]}" "${kept[@]}")"
   [[ $state == COMPLETED && $output == *"Operation not permitted"* && ! $output =~ opened|"No such device or address" ]] ||
     fail "a job without the GPU is not kept from it: $state, $output"
   say "a job without the GPU may not (${output##*: })"
+  if ((${#kept[@]})); then
+    run kept "${with[@]}" --mem=50 "$(open "${kept[@]}")"
+    [[ $state == COMPLETED && $output == *"Operation not permitted"* && ! $output =~ opened|"No such device or address" ]] ||
+      fail "a job with the GPU is not kept from ${kept[*]}: $state, $output"
+    say "nor may anybody's job open ${kept[*]}"
+  fi
 else
   say "no GPU is configured: nothing to open"
   with=(-p "$gpu")

@@ -17,6 +17,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=scripts/lib.sh
 . "$here/scripts/lib.sh"
+# shellcheck source=scripts/setup_undo.sh
+. "$here/scripts/setup_undo.sh"
 
 refuse() { printf 'setup_slurm.sh: %s\n' "$@" >&2; exit 2; }
 packages=(slurm-wlm munge dbus logrotate) # slurmd makes its scope through dbus
@@ -40,8 +42,9 @@ if [[ $root ]]; then name=$(<"$root/etc/hostname"); else name=$(hostname); fi
 name=${name%%.*} record=$root/var/lib/gpuq-setup stamp=$(date +%Y%m%dT%H%M%S) staged=$(mktemp -d) begun=''
 open=$record/unfinished # what was there before the set-up that is under way
 trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+trap 'exit 129' HUP && trap 'exit 130' INT && trap 'exit 143' TERM # without one bash would say 0 in finish
+exec 9<"$root/"
+[[ $action == check || $action == dry-run ]] || flock -n 9 || refuse "another set-up of this host is under way"
 
 # ---- the plan; copied first, so that what is compared is what is installed -------------------------------------------
 declare -A mode=() owner=()
@@ -84,7 +87,8 @@ fits() { # Slurm's release (that is or would be installed), and the devices
   local have gpu
   have=$(dpkg-query -W -f '${db:Status-Status} ${Version}' slurmctld 2>/dev/null | sed -n 's/^installed //p' || true)
   have=${have:-$(apt-cache policy slurmctld 2>/dev/null | sed -n 's/^ *Candidate: *//p' || true)}
-  [[ ${have#*:} == "$release".* ]] || refuse "the plan is for Slurm $release, and this host has ${have:-none}: gpuq host plan"
+  [[ $have && $have != '(none)' ]] || refuse "apt knows no slurmctld; if its lists are empty: apt-get update"
+  [[ ${have#*:} == "$release".* ]] || refuse "the plan is for Slurm $release, and this host has $have: gpuq host plan"
   for gpu in ${gpus[@]+"${gpus[@]}"}; do
     [[ -c $gpu ]] || refuse "the plan names $gpu, which is not there: is the driver loaded? (nvidia-smi)"
   done
@@ -151,70 +155,13 @@ how_to_load() { # $load becomes restart or reconfigure; refuses what would lose 
       refuse "jobs are running, and the node's line changes, which may end them; wait for them"
   fi
   for key in "${losing_keys[@]}" "${restart_keys[@]}"; do ! changed "$key" || why+=" $key"; done
-  for key in gres.conf cgroup.conf; do cmp -s "$staged/etc/slurm/$key" "/etc/slurm/$key" || why+=" $key"; done
-  # What systemd does before and after a start of them.
-  for key in /etc/slurm/before_slurmctld.sh /etc/systemd/system/slurm{ctld,d}.service.d/gpuq.conf; do
+  # Read when the daemons start; and what systemd does before and after that.
+  for key in /etc/slurm/{gres.conf,cgroup.conf,before_slurmctld.sh} /etc/systemd/system/slurm{ctld,d}.service.d/gpuq.conf; do
     [[ ! -f $staged$key ]] || cmp -s "$staged$key" "$key" || why+=" $key"
   done
   systemctl -q is-active slurmd || why+=" slurmd, which does not run"
   [[ $why ]] || { load=reconfigure && return; }
   say "slurmctld and slurmd have to be restarted for:$why ($live jobs stay as they are)"
-}
-
-# ---- what was there, and putting it back -----------------------------------------------------------------------------
-remember() { # PATH: before it is changed, as found
-  if [[ -e $root$1 || -L $root$1 ]]; then tar --format=posix --no-recursion -rf "$open/files.tar" -C "$root/" "${1#/}"
-  else echo "$1" >>"$open/absent"; fi
-}
-begin() {
-  local unit enabled
-  mkdir -p "$open" && chmod 700 "$record" && : >"$open/absent" && tar --format=posix -cf "$open/files.tar" -T /dev/null && begun=1
-  [[ $root ]] || for unit in "${units[@]}"; do
-    enabled=$(systemctl is-enabled "$unit" 2>/dev/null || true)
-    echo "$unit ${enabled:-no} $(systemctl is-active "$unit" || true)"
-  done >"$open/services"
-}
-put_back() { # DIR: files and services as remembered there
-  local p unit enabled active
-  [[ $root ]] || systemctl stop slurmd slurmctld 2>/dev/null || true
-  [[ $root ]] || while read -r unit enabled _; do # while its file is still there
-    [[ $enabled == enabled ]] || systemctl -q disable --now "$unit" 2>/dev/null || true
-  done <"$1/services"
-  # A folder goes only when nothing is left in it: logs and Slurm's state stay.
-  tac "$1/absent" | while read -r p; do rm -f "$root$p" 2>/dev/null || rmdir "$root$p" 2>/dev/null || true; done
-  tar -xpf "$1/files.tar" -C "$root/"
-  [[ ! $root ]] || return 0
-  systemctl daemon-reload
-  systemctl reset-failed "${daemons[@]}" 2>/dev/null || true
-  while read -r unit _ active; do # in the order of their start
-    [[ $active != active ]] || systemctl start "$unit" || say "$unit does not start again: journalctl -u $unit"
-  done <"$1/services"
-}
-finish() {
-  local status=$?
-  if ((status)) && [[ $begun ]]; then
-    trap '' INT TERM
-    [[ $root ]] || journalctl -q -u slurmctld -u slurmd -n 15 --no-pager --since -5min 2>/dev/null | cut -c1-200 >&2 || true
-    say "failed; putting back what was there"
-    put_back "$open" && rm -rf "$open" && say "files and services are as they were (packages stay installed)"
-    status=1
-  fi
-  rm -rf "$staged"
-  exit "$status"
-}
-commit() { # what was there before the first set-up is kept for --uninstall
-  local p known
-  [[ -f $record/files.tar ]] || cp "$open/files.tar" "$open/absent" "$record/"
-  [[ -f $record/services || $root ]] || cp "$open/services" "$record/"
-  known=$(cat "$record/absent" && tar -tf "$record/files.tar" | sed 's,^,/,')
-  grep -vxF "$known" "$open/absent" >>"$record/absent" || true
-  tar -tf "$open/files.tar" | sed 's,^,/,' | { grep -vxF "$known" || true; } | while read -r p; do
-    tar -xpf "$open/files.tar" -C "$staged" --one-top-level=was "${p#/}"
-    tar --format=posix --no-recursion -rf "$record/files.tar" -C "$staged/was" "${p#/}"
-  done
-  sed -i '/\.bak$/d; /\.gpuq-new$/d' "$record/absent"
-  (cd "$root/" && sha256sum "${paths[@]#/}") >"$record/installed"
-  begun='' && rm -rf "$open"
 }
 
 # ---- the work --------------------------------------------------------------------------------------------------------
@@ -255,12 +202,14 @@ start_daemons() {
   systemctl -q enable "${units[@]}"
   systemctl reset-failed "${daemons[@]}" 2>/dev/null || true
   systemctl start munge ${paths_watched[@]+"${paths_watched[@]}"}
-  if [[ $load == reconfigure ]]; then
+  if [[ $load == restart ]]; then
+    # The old slurmd must not register with the new slurmctld: with a GPU less than configured, the node would stay drained.
+    systemctl stop slurmd
+    for unit in slurmctld slurmd; do say "starting $unit" && systemctl restart "$unit"; done
+  else
     say "scontrol reconfigure"
     scontrol reconfigure || die "slurmctld refuses the new configuration"
-    return
   fi
-  for unit in slurmctld slurmd; do say "starting $unit" && systemctl restart "$unit"; done
 }
 
 if [[ $action == uninstall ]]; then
@@ -278,7 +227,7 @@ read_plan
 found=$(differences)
 if [[ $action == check ]]; then
   echo "${found:-no difference to $plan}"
-  if [[ $found ]]; then exit 1; else exit 0; fi
+  exit $((${#found} > 0))
 fi
 [[ $root ]] || fits
 if [[ $action == apply && -d $open ]]; then

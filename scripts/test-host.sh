@@ -120,9 +120,15 @@ status=0 && sudo scripts/setup_slurm.sh bad || status=$?
 test $status = 2
 status=0 && sudo scripts/setup_slurm.sh --replace bad || status=$?
 test $status = 1
+# A node that lacks what slurm.conf says is drained, and slurmctld would remember that.
+rm -rf bad && cp -r "$plan" bad
+sed -i 's/ Gres=gpu:1/ Gres=gpu:2/' bad/etc/slurm/slurm.conf
+status=0 && sudo scripts/setup_slurm.sh --replace bad || status=$?
+test $status = 1
 sudo bash -c 'find /etc/slurm -type f -exec md5sum {} +' | sort >two
 diff one two
 sudo scripts/setup_slurm.sh --check
+sudo scripts/prove_slurm.sh
 IN
 }
 changes() {
@@ -143,6 +149,21 @@ sudo scripts/setup_slurm.sh --replace bad
 scontrol show config | grep 'KillWait.*31'
 test "$since" = "$(systemctl show -p ActiveEnterTimestampMonotonic slurmctld slurmd)" # a reconfigure was enough
 (cd ../work && gpuq cancel q3 && gpuq wait q3 --json || test $? = 23)
+IN
+}
+other_gpu() { # a second one, which is not for jobs
+  inside user1 <<'IN'
+cd project
+sudo mknod -m 666 /dev/nvidia1 c 195 1
+status=0 && gpuq host plan --dir second || status=$?
+test $status = 9 && test ! -e second
+gpuq host plan --gpu 1 --dir second
+sudo scripts/setup_slurm.sh --replace second | tee said
+grep "nor may anybody's job open /dev/nvidia0" said
+sudo scripts/setup_slurm.sh --replace ops/slurm/"$(hostname -s)"
+sudo rm /dev/nvidia1
+sudo scripts/setup_slurm.sh --check
+sudo find /etc -name '*.gpuq-*.bak' -print -delete
 IN
 }
 logs() { # what logrotate does to the history of jobs, once as it would and once forced
@@ -342,6 +363,7 @@ host() { # SUITE
   ((failed)) || step "gpuq watch as a service of a user" watch
   ((failed)) || step "a plan that does not work is taken back" roll_back
   ((failed)) || step "with a job in the queue: refused, reconfigured" changes
+  ((failed)) || step "a second GPU, which is closed to jobs" other_gpu
   ((failed)) || step "slurmctld dies" slurmctld_dies
   ((failed)) || step "three jobs" three_jobs
   ((failed)) || step "reboot" reboot

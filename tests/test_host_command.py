@@ -118,6 +118,9 @@ def test_a_person_reads_what_each_line_is_for(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "here/MANIFEST").exists()
     dry = shown(tmp_path, monkeypatch, "--dir", "there", "--dry-run")
     assert "would write: there" in dry
+    assert "24.11 (slurmd -V)" in dry
+    asked = shown(tmp_path, monkeypatch, "--dry-run", "--slurm", "26.05")
+    assert "26.05 (as asked for; slurmd -V: 24.11)" in asked
     assert not (tmp_path / "there").exists()
 
 

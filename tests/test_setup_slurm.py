@@ -5,6 +5,7 @@ The rest (packages, services, the proof, jobs that stay) needs a host with syste
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -46,10 +47,12 @@ class Host:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
-    def call(self, *args: str, code: int = 0) -> str:
+    def call(self, *args: str, code: int = 0, first_on_path: str = "") -> str:
         """What the script says on both channels; its exit status must be `code`."""
-        argv = [str(SCRIPT), "--root", str(self.root), *args, str(self.plan)]
-        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        # tests that are run under nohup(1) would hand on that a hangup is ignored
+        argv = ["/usr/bin/env", "--default-signal=HUP", str(SCRIPT), "--root", str(self.root), *args, str(self.plan)]
+        env = {**os.environ, "PATH": f"{first_on_path}:{os.environ['PATH']}" if first_on_path else os.environ["PATH"]}
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=env)
         assert done.returncode == code, done.stdout
         return done.stdout
 
@@ -189,6 +192,36 @@ def test_a_failure_half_way_puts_everything_back(host: Host) -> None:
     assert "putting back what was there" in host.call("--replace", code=1)
     after = {name: seen for name, seen in host.tree().items() if not name.startswith("var")}
     assert after == before
+
+
+@pytest.mark.parametrize("signal", ["HUP", "TERM"])
+def test_a_connection_that_is_lost_half_way_puts_everything_back(host: Host, tmp_path: Path, signal: str) -> None:
+    host.write(host.conf(), "ClusterName=mine\n")
+    before = host.tree()
+    shim = tmp_path / "bin/install"  # it is what writes the new file beside the old one
+    host.write(shim, f'#!/bin/sh\ncase $* in *gpuq-new) kill -{signal} "$PPID" ;; esac\nexec /usr/bin/install "$@"\n')
+    shim.chmod(0o755)
+    assert "putting back what was there" in host.call("--replace", code=1, first_on_path=str(shim.parent))
+    after = {name: seen for name, seen in host.tree().items() if not name.startswith("var")}
+    assert after == before
+
+
+def test_two_set_ups_at_once_are_refused(host: Host) -> None:
+    held = os.open(host.root, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "another set-up" in host.call(code=2)
+        host.call("--check", code=1)
+    finally:
+        os.close(held)
+    host.call()
+
+
+def test_what_a_set_up_had_not_yet_begun_is_no_obstacle(host: Host) -> None:
+    """The power went while the place for what was there was made."""
+    host.write(host.root / "var/lib/gpuq-setup/unfinished.new/absent", "")
+    host.call()
+    assert not (host.root / "var/lib/gpuq-setup/unfinished.new").exists()
 
 
 def test_an_interrupted_set_up_is_put_back_by_the_next(host: Host) -> None:

@@ -108,12 +108,13 @@ def _slurm(env: Mapping[str, str]) -> tuple[tuple[int, int] | None, str]:
 
 def _gpus(roots: Roots, *, loaded: str | None) -> tuple[tuple[SeenGpu, ...], str | None]:
     """The device files, and what the driver says of the GPUs behind them; and the driver's version."""
+    # First: on a host without a display it is the driver's library that makes the device files.
+    reading = nvml.read() if roots == Roots() else None
     minors = {
         int(match[1]): f"/dev/{path.name}"
         for path in roots.at("/dev/").glob("nvidia*")
         if (match := re.fullmatch(r"nvidia(\d+)", path.name))
     }
-    reading = nvml.read() if roots == Roots() and (minors or loaded) else None
     told = {state.minor: state for state in reading.gpus} if reading else {}
     found = []
     for minor, file in sorted(minors.items()):

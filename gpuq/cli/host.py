@@ -42,9 +42,8 @@ def host() -> None:
 @click.option(
     "--default-time",
     type=TIME,
-    default="1-00:00:00",
     metavar="TIME",
-    help="Limit of a job that names none. [default: 1 day]",
+    help="Limit of a job that names none. [default: 1 day, or --max-time]",
 )
 @click.option("--slurm", "release", metavar="X.Y", help="The release to render for. [default: what is installed]")
 @click.option(
@@ -57,7 +56,7 @@ def plan(
     gpus: tuple[int, ...],
     reserve: int | None,
     max_time: str,
-    default_time: str,
+    default_time: str | None,
     release: str | None,
     directory: Path | None,
     dry_run: bool,
@@ -116,12 +115,12 @@ def _show(planned: HostPlan) -> None:
     gpus = ", ".join(f"{one.file}{f' ({one.name})' if one.name else ''}" for one in facts.gpus)
     rows = [
         ("host", f"{planned.host}, {facts.distribution or facts.kernel}"),
-        ("Slurm", f"{planned.slurm} ({facts.slurm_from or 'as asked for'})"),
-        ("hardware", f"{facts.cpus.cpus} CPUs, {facts.memory} MB, by {facts.hardware_from}; {gpus}"),
+        ("Slurm", f"{planned.slurm} ({_release_from(planned)})"),
+        ("hardware", f"{_cpus(facts.cpus.cpus)}, {facts.memory} MB, by {facts.hardware_from}; {gpus}"),
         ("for jobs", f"{planned.memory} MB; {planned.reserved} MB stay with the host"),
     ]
     for one in planned.partitions:
-        share = "" if one.cpus is None else f", at most {one.cpus} CPUs"
+        share = "" if one.cpus is None else f", at most {_cpus(one.cpus)}"
         share += "" if one.memory is None else f" and {one.memory} MB"
         rows.append((f"  {one.name}", f"{'one GPU' if one.gpu else 'no GPU'}{share}"))
     width = max(len(name) for name, _ in rows)
@@ -147,6 +146,18 @@ def _show(planned: HostPlan) -> None:
         click.echo(f"read it, commit it, then: sudo scripts/setup_slurm.sh {planned.directory}")
     else:
         click.echo(f"would write: {planned.directory}")
+
+
+def _release_from(planned: HostPlan) -> str:
+    facts = planned.facts
+    there = None if facts.slurm is None else f"{facts.slurm[0]}.{facts.slurm[1]:02d}"
+    if there == planned.slurm:
+        return facts.slurm_from
+    return f"as asked for; {facts.slurm_from}: {there or 'none'}" if facts.slurm_from else "as asked for"
+
+
+def _cpus(number: int) -> str:
+    return "1 CPU" if number == 1 else f"{number} CPUs"
 
 
 def _word(state: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from gpuq.adapters import planfacts
 from gpuq.adapters.hostfacts import machine
 from gpuq.adapters.hostfiles import Roots
+from gpuq.core.gpu.readings import Reading
 from gpuq.core.host.spec import CpuLayout
 
 HYBRID = (
@@ -99,6 +100,19 @@ def test_gpus_are_the_numbered_device_files(roots: Roots) -> None:
         (10, "/dev/nvidia10", False),
     ]
     assert seen.driver is None
+
+
+def test_the_driver_is_asked_before_the_device_files_are_listed(roots: Roots, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a display it is the driver's library that makes them, when it is first asked."""
+
+    def read() -> Reading:
+        (roots.dev / "nvidia0").touch()
+        return Reading(driver="550.163.01")
+
+    monkeypatch.setattr(planfacts, "Roots", lambda: roots)
+    monkeypatch.setattr("gpuq.adapters.gpu.read", read)
+    seen = planfacts.see({"PATH": "/nonexistent"})
+    assert ([gpu.file for gpu in seen.gpus], seen.driver) == (["/dev/nvidia0"], "550.163.01")
 
 
 def test_wsl_is_known_by_its_gpu(roots: Roots) -> None:

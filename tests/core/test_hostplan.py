@@ -7,9 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from gpuq.core.config import Settings
+from gpuq.core.fit import fit, share_of
 from gpuq.core.host import plan as hostplan
 from gpuq.core.host import slurm_conf as conf
 from gpuq.core.host import state as conf_state
@@ -18,6 +20,8 @@ from gpuq.core.host.partitions import cpu_share, partitions
 from gpuq.core.host.plan import SeenGpu, SeenHost, Wishes, plan, reserve_for
 from gpuq.core.host.plan_files import files, manifest
 from gpuq.core.host.spec import GPU_CPUS, GPU_MEMORY, CpuLayout, HostSpec
+from gpuq.core.job import Node, Partition
+from gpuq.core.units import MIB
 from gpuq.errors import HostError
 from tests.core.reference_host import DIRECTORY, REFERENCE, rendered
 
@@ -99,15 +103,17 @@ def test_never_more_memory_than_there_is(seen: int) -> None:
     assert reserve_for(seen) >= min(4096, seen // 2)
 
 
-@given(st.integers(min_value=2000, max_value=4_000_000))
-def test_a_kernel_that_sees_40_mb_less_drains_nothing(seen: int) -> None:
+@given(st.integers(min_value=2000, max_value=4_000_000), st.sampled_from([None, 1, 50, 5000]))
+def test_a_kernel_that_sees_40_mb_less_drains_nothing(seen: int, reserve: int | None) -> None:
     """RealMemory=64000 and a slurmd that sees 63622: drained. What is written is far enough below."""
-    assert spec(host(memory=seen)).real_memory <= seen - 40
+    assume(reserve is None or reserve < seen - 300)
+    assert spec(host(memory=seen), reserve=reserve).real_memory <= seen - 40
 
 
 def test_the_reserve_can_be_chosen() -> None:
     assert spec(reserve=8192).real_memory == 54000
     assert spec(reserve=1024).real_memory == 61000
+    assert spec(host(memory=64001), reserve=1).real_memory == 63000, "and yet one that slurmd surely sees"
     assert "nothing is left" in refusal(REFERENCE, reserve=62464).message
 
 
@@ -146,9 +152,11 @@ LAYOUTS = st.builds(
 )
 
 
-@given(LAYOUTS, st.integers(min_value=600, max_value=2_000_000))
-def test_beside_the_work_without_a_gpu_the_default_job_always_fits(layout: CpuLayout, memory: int) -> None:
-    share = cpu_share(layout, memory)
+@given(LAYOUTS, st.integers(min_value=600, max_value=2_000_000), st.integers(1, 4))
+def test_beside_the_work_without_a_gpu_a_default_job_for_each_gpu_always_fits(
+    layout: CpuLayout, memory: int, gpus: int
+) -> None:
+    share = cpu_share(layout, memory, gpus)
     if share is None:
         assert layout.cpus // layout.threads_per_core < 2
         return
@@ -156,11 +164,67 @@ def test_beside_the_work_without_a_gpu_the_default_job_always_fits(layout: CpuLa
     assert share.cpus % layout.threads_per_core == 0  # Slurm hands out whole cores
     assert 1 <= share.memory < memory
     left = layout.cpus - share.cpus
-    assert left >= GPU_CPUS or left >= layout.cpus // 2
-    assert memory - share.memory >= min(GPU_MEMORY, memory // 2)
-    (one,) = [one for one in partitions(layout, memory) if one.gpu is None]
+    assert left >= GPU_CPUS * gpus or left >= layout.cpus // 2
+    assert memory - share.memory >= min(GPU_MEMORY * gpus, memory // 2)
+    numbers = tuple(range(gpus))
+    (one,) = [one for one in partitions(layout, memory, kinds=("gpu",) * gpus, numbers=numbers) if one.gpu is None]
     assert (one.max_cpus_per_node, one.licenses) == (share.cpus, None)
     assert (one.mem_per_cpu or 0) * share.cpus <= max(share.memory, share.cpus)
+
+
+def seen_by_slurm(
+    layout: CpuLayout, memory: int, gpus: int, version: tuple[int, int]
+) -> tuple[HostSpec, Node, list[Partition]]:
+    """A planned host, and what a submission is told of it: the node and the partitions, as scontrol prints them."""
+    many = tuple(SeenGpu(minor=at, file=f"/dev/nvidia{at}") for at in range(gpus))
+    made = spec(host(cpus=layout, memory=memory, gpus=many, slurm=version), gpus=tuple(range(gpus)))
+    gres = next(word for word in line(made, "NodeName=").split() if word.startswith("Gres=")).removeprefix("Gres=")
+    node = Node(
+        name="ws", partition="gpu", cpus=layout.cpus, memory=made.real_memory * MIB, gres=gres, state="idle", reason=""
+    )
+    told = [
+        Partition(
+            name=one.name,
+            default=one.default,
+            max_time=None,
+            default_time=None,
+            max_cpus_per_node=one.max_cpus_per_node,
+            max_memory_per_node=None,
+            max_memory_per_cpu=one.mem_per_cpu * MIB if one.mem_per_cpu else None,
+            state="UP",
+        )
+        for one in made.partitions
+    ]
+    return made, node, told
+
+
+@given(LAYOUTS, st.integers(min_value=4000, max_value=1_000_000), st.integers(1, 4))
+def test_a_share_that_slurm_does_not_tell_is_found_again(layout: CpuLayout, memory: int, gpus: int) -> None:
+    """Where it is counted as licenses, a submission knows the node's CPUs and memory, and MaxMemPerCPU."""
+    made, node, told = seen_by_slurm(layout, memory, gpus, (24, 11))
+    for one, partition in zip(made.partitions, told, strict=True):
+        assert share_of(partition, node) == one.licenses
+
+
+@given(
+    LAYOUTS,
+    st.integers(min_value=4000, max_value=1_000_000),
+    st.integers(1, 4),
+    st.sampled_from([(22, 5), (24, 11), (26, 5)]),
+)
+def test_what_gpuq_asks_for_by_itself_fits_beside_all_else(
+    layout: CpuLayout, memory: int, gpus: int, version: tuple[int, int]
+) -> None:
+    """With the share of `cpu` taken, and a default job on each other GPU, in whole cores."""
+    made, node, told = seen_by_slurm(layout, memory, gpus, version)
+    share = cpu_share(layout, made.real_memory, gpus)
+    threads = layout.threads_per_core
+    asked = fit(Settings(), gpu=True, hold=False, partition=told[0], nodes=[node], beside=told).request
+    cores = (share.cpus if share else 0) // threads + gpus * -(-(asked.cpus or 0) // threads)
+    assume(layout.cpus // threads > gpus)
+    assert cores <= layout.cpus // threads
+    beside = (share.memory // share.cpus or 1) * share.cpus if share else 0
+    assert beside + gpus * ((asked.memory or 0) // MIB) <= made.real_memory
 
 
 def test_the_shares_of_the_reference() -> None:
@@ -187,7 +251,25 @@ def test_one_of_two_gpus() -> None:
     decided = plan(host(gpus=TWO), Wishes(gpus=(1,)))
     assert [str(gpu.file) for gpu in decided.spec.gpus] == ["/dev/nvidia1"]
     assert [one.name for one in decided.spec.partitions] == ["gpu", "cpu", "bg"]
-    assert any("GPU 0 RTX 3090: not given to Slurm" in note for note in decided.notes)
+    assert any("GPU 0 RTX 3090: not for jobs, and closed to them" in note for note in decided.notes)
+    texts = {one.path.rpartition("/")[2]: one.text for one in files(decided.spec)}
+    assert " Gres=gpu:1,nic:1 " in line(decided.spec, "NodeName=")
+    assert "\nGresTypes=gpu,nic\n" in texts["slurm.conf"]
+    assert "\nNodeName=ws Name=gpu File=/dev/nvidia1\n" in texts["gres.conf"]
+    assert "\nNodeName=ws Name=nic File=/dev/nvidia0\n" in texts["gres.conf"]
+    assert 'local KEPT = "nic"' in texts["job_submit.lua"]
+    drop_in = conf_units.service_dropin("slurmd", decided.spec)
+    assert "nvidia-modprobe -c 1\n" in drop_in
+    assert "nvidia-modprobe -c 0\n" in drop_in, "slurmd does not start without a file that gres.conf names"
+    lines = manifest(decided.spec, files(decided.spec)).splitlines()
+    assert "gpu /dev/nvidia0" in lines
+    assert "gpu /dev/nvidia1" in lines
+
+
+def test_with_all_gpus_given_nothing_is_closed() -> None:
+    assert spec(host(gpus=TWO), gpus=(0, 1)).kept == ()
+    assert '"nic"' not in "".join(one.text for one in files(spec()))
+    assert "Name=nic" not in "".join(one.text for one in files(spec()))
 
 
 def test_each_further_gpu_has_a_partition_of_its_own() -> None:
@@ -209,6 +291,9 @@ def test_no_gpu_is_refused_by_what_is_missing() -> None:
     none = host(gpus=(), driver=None, gpu_on_bus=False)
     assert "no NVIDIA GPU" in refusal(none).message
     assert "driver is not loaded" in refusal(msgspec.structs.replace(none, gpu_on_bus=True)).message
+    loaded = refusal(msgspec.structs.replace(none, gpu_on_bus=True, driver="550.163.01"))
+    assert "(550.163.01) is loaded, and there is no /dev/nvidia0" in loaded.message
+    assert "nvidia-modprobe -c 0" in loaded.hint
     assert "/dev/dxg" in refusal(msgspec.structs.replace(none, wsl=True)).message
 
 
@@ -257,6 +342,14 @@ def test_an_unknown_or_old_release_is_refused() -> None:
     assert "--slurm" in refusal(host(slurm=None)).hint
     assert spec(host(slurm=None), slurm=(25, 11)).version == (25, 11)
     assert "21.08 is too old" in refusal(host(slurm=(21, 8))).message
+    assert any("27.05 is newer" in note for note in plan(host(slurm=(27, 5)), Wishes()).notes)
+
+
+def test_the_default_time_limit_is_never_more_than_the_longest() -> None:
+    assert " MaxTime=1:00:00 DefaultTime=1:00:00 " in line(spec(max_time="1:00:00"), "PartitionName=gpu")
+    assert " MaxTime=UNLIMITED DefaultTime=1-00:00:00 " in line(spec(max_time="UNLIMITED"), "PartitionName=gpu")
+    assert "more than the longest" in refusal(REFERENCE, max_time="1:00:00", default_time="2:00:00").message
+    assert "more than the longest" in refusal(REFERENCE, max_time="1:00:00", default_time="UNLIMITED").message
 
 
 @pytest.mark.parametrize("version", [(22, 5), (24, 11), (25, 11), (26, 5)])

@@ -136,6 +136,10 @@ def test_gpuq_passes_it_and_cpu_work_starts_beside_a_waiting_gpu_job(slurm: Embe
     assert slurm.job_state(more) == "PENDING"
     listed = project.gpuq("queue", "--json").ok().json["jobs"]
     assert [row["partition"] for row in listed if row["id"] == str(more)] == ["cpu"]
+    table = [line.split() for line in project.gpuq("queue").ok().stdout.splitlines()]
+    assert table[0][4] == "PART"
+    assert {row[1]: row[4] for row in table[1:]} == {str(waits): "gpu", str(work["job_id"]): "cpu", str(more): "cpu"}
+    assert "elapsed" not in project.gpuq("status", "table").ok().stdout.split(f"(job {more})")[1]
     assert "Resources" not in project.gpuq("why", str(waits)).ok().stdout
     refused = project.gpuq("submit", "table", "--cpu-only", "--cpus", "3").exits(5)
     assert "partition cpu" in refused.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuq.core.host.spec import CGROUP_KEYWORDS, HostSpec
+from gpuq.core.host.spec import CGROUP_KEYWORDS, KEPT, HostSpec
 
 
 def gres_conf(spec: HostSpec) -> str:
@@ -13,6 +13,13 @@ def gres_conf(spec: HostSpec) -> str:
     for gpu in spec.gpus:
         kind = f" Type={gpu.kind}" if gpu.kind else ""
         lines.append(f"NodeName={spec.node} Name=gpu{kind} File={gpu.file}")
+    if spec.kept:
+        lines += [
+            "# Not for jobs (the desktop's, say). Without a line here it would be open to every job, and",
+            "# CUDA_VISIBLE_DEVICES=0 might mean this GPU. It is no network card: Slurm closes the files of this",
+            "# GRES, too, and nothing counts it as a GPU. job_submit.lua refuses who asks for it.",
+            *(f"NodeName={spec.node} Name={KEPT} File={file}" for file in spec.kept),
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuq.core.host.spec import LICENSE, HostSpec, Partition
+from gpuq.core.host.spec import KEPT, LICENSE, HostSpec, Partition
 
 INVALID_GRES = 2072
 """ESLURM_INVALID_GRES of slurm_errno.h, the same in all releases; the constant itself is unknown to Lua before 24.11."""
@@ -25,6 +25,7 @@ def job_submit(spec: HostSpec) -> str:
         .replace("@KINDS@", _kinds(spec.partitions) if own else "{}")
         .replace("@SHARE@", _share(spec))
         .replace("@LICENSE@", LICENSE)
+        .replace("@KEPT@", f'"{KEPT}"' if spec.kept else "nil")
         .replace("@DEFAULT@", default)
         .replace("@CPU_HINT@", f" (work without a GPU: --partition={cpu})" if cpu else "")
         .replace("@CODE@", str(INVALID_GRES))
@@ -57,6 +58,7 @@ _TEXT = """\
 local CPU_PARTITIONS = @CPU_PARTITIONS@ -- every other partition is one with a GPU
 local KINDS = @KINDS@ -- where each GPU has a partition of its own: the GRES type that belongs to it
 local SHARE = @SHARE@ -- where the CPUs of CPU_PARTITIONS are counted as licenses: how many, and MB for each
+local KEPT = @KEPT@ -- the GRES of GPUs that are not for jobs
 local DEFAULT = "@DEFAULT@"
 local REFUSED = @CODE@
 local ADD = "add --gres=gpu:1 to the command, or #SBATCH --gres=gpu:1 to the script"
@@ -99,12 +101,23 @@ local function without_gpu(names)
   return cpu
 end
 
+-- Whether a TRES string names the GRES of the GPUs that are not for jobs.
+local function kept(text)
+  for word in string.gmatch(KEPT ~= nil and text or "", "[^,]+") do
+    if string.match(string.gsub(string.gsub(word, "%s", ""), "^gres[:/]", ""), "^[^:=]*") == KEPT then return true end
+  end
+  return false
+end
+
 -- Why the job is refused; nil when it is not.
 local function fault(names, asked)
   local cpu = without_gpu(names)
   if cpu == nil then return "name one partition: " .. names .. " are for different jobs" end
   if asked.exclusive then
     return "--exclusive takes the whole host from everybody; leave it out"
+  end
+  if kept(asked.node) or kept(asked.job) or kept(asked.task) or kept(asked.socket) then
+    return "gres " .. KEPT .. " is the GPU that no job gets; " .. ADD
   end
   if gpus(asked.task) ~= 0 or gpus(asked.socket) ~= 0 then
     return "GPUs per task or socket are not counted here; " .. ADD .. " instead"
@@ -150,16 +163,36 @@ local function taken(job)
   return math.ceil(cpus / SHARE.threads) * SHARE.threads
 end
 
-local function share(job, names)
-  local cpus = taken(job)
+-- Gives `job` its licenses, beside others that it names (in `named`); why it is refused, or nil.
+local function share(job, names, sizes, named)
+  local cpus = taken(sizes)
   if cpus == nil or cpus > SHARE.cpus then
     return "partition " .. names .. " has " .. SHARE.cpus .. " CPUs with " .. SHARE.memory .. " MB each, for all its " ..
       "jobs, and this one asks for more"
   end
   local wanted = string.format("@LICENSE@:%d", cpus)
-  if job.licenses ~= nil and job.licenses ~= "" then wanted = job.licenses .. "," .. wanted end
+  for word in string.gmatch(named or "", "[^,]+") do
+    if string.match(word, "^%s*([^:@%s]*)") ~= "@LICENSE@" then wanted = word .. "," .. wanted end
+  end
   job.licenses = wanted
   return nil
+end
+
+-- An update that changes what a waiting job takes: its licenses follow. What the update does not mention is not given.
+local function resized(job, old, names)
+  if number(job.num_tasks) ~= nil or number(job.cpus_per_task) ~= nil then
+    return "the tasks of a job in partition " .. names .. " do not change; submit it again" -- the old ones cannot be seen
+  end
+  local cpus, on_node = number(job.min_cpus), number(job.pn_min_cpus)
+  local per_node, per_cpu = number(job.min_mem_per_node), number(job.min_mem_per_cpu)
+  if cpus == nil and on_node == nil and per_node == nil and per_cpu == nil and job.licenses == nil then return nil end
+  if per_node == nil and per_cpu == nil then
+    per_node, per_cpu = number(old.min_mem_per_node), number(old.min_mem_per_cpu)
+  end
+  return share(job, names, {
+    min_cpus = math.max(cpus or number(old.min_cpus, 1), on_node or number(old.pn_min_cpus, 1)),
+    min_mem_per_node = per_node, min_mem_per_cpu = per_cpu,
+  }, job.licenses or old.licenses)
 end
 
 local function say(text)
@@ -174,7 +207,7 @@ local function submitted(job)
     node = job.tres_per_node, job = job.tres_per_job, task = job.tres_per_task, socket = job.tres_per_socket,
     exclusive = shared == 0 or shared == 2 or shared == 3 or shared == 4,
   })
-  if why == nil and SHARE ~= nil and without_gpu(names) then why = share(job, names) end
+  if why == nil and SHARE ~= nil and without_gpu(names) then why = share(job, names, job, job.licenses) end
   if why ~= nil then
     say(why)
     return REFUSED
@@ -193,8 +226,15 @@ end
 -- A job that waits: `scontrol update JobId=N Gres=gpu:2` would be taken silently. What the update does not mention is nil.
 local function modified(job, old)
   local touched = { job.tres_per_node, job.tres_per_job, job.tres_per_task, job.tres_per_socket, job.partition }
-  if next(touched) == nil and job.shared ~= 0 then return 0 end
   local names = job.partition or old.partition or DEFAULT
+  if SHARE ~= nil and without_gpu(names) then
+    local why = resized(job, old, names)
+    if why ~= nil then
+      slurm.log_info("gpuq: update refused: %s", why)
+      return REFUSED
+    end
+  end
+  if next(touched) == nil and job.shared ~= 0 then return 0 end
   local node, per_job, wanted = job.tres_per_node, job.tres_per_job, without_gpu(names)
   if job.partition ~= nil and without_gpu(old.partition or DEFAULT) ~= wanted then
     slurm.log_info("gpuq: a job stays among partitions with a GPU, or among those without")

@@ -21,19 +21,19 @@ class Share(msgspec.Struct, frozen=True):
     memory: int
 
 
-def cpu_share(layout: CpuLayout, memory: int) -> Share | None:
+def cpu_share(layout: CpuLayout, memory: int, gpus: int = 1) -> Share | None:
     """The share of partition `cpu` on a node of `layout` with `memory` MiB; None: one core cannot be shared.
 
-    What the default job with the GPU does not need; but where the node is so small that nothing would be left, a quarter
+    What the default jobs with `gpus` GPUs do not need; but where the node is so small that nothing would be left, a quarter
     (that job's defaults are smaller there, see core/fit). Whole cores, because Slurm hands out whole cores.
     """
     threads = layout.threads_per_core if layout.hardware == layout.cpus else 1
     cores = layout.cpus // threads
     if cores < 2:
         return None
-    wanted = -(-GPU_CPUS // threads)
+    wanted = -(-GPU_CPUS * gpus // threads)
     mine = max(cores - wanted, cores // 4, 1)
-    return Share(mine * threads, max(memory - GPU_MEMORY, memory // 4, 1))
+    return Share(mine * threads, max(memory - GPU_MEMORY * gpus, memory // 4, 1))
 
 
 def miscounts(version: tuple[int, int]) -> bool:
@@ -58,7 +58,7 @@ def partitions(
     The first GPU's partition is `gpu`, and the default; each further one has its own, `gpu1`. `cpu` is left out on a
     node with one core. grace: seconds.
     """
-    share = cpu_share(layout, memory)
+    share = cpu_share(layout, memory, len(kinds))
     found: list[Partition] = []
     for at, (kind, number) in enumerate(zip(kinds, numbers, strict=True)):
         found.append(

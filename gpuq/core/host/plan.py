@@ -8,11 +8,15 @@ from pathlib import Path
 import msgspec
 
 from gpuq.core.host import partitions as conf_partitions
-from gpuq.core.host.spec import OLDEST, WEEK, Confinement, CpuLayout, Gpu, HostSpec
+from gpuq.core.host.spec import NEWEST, OLDEST, WEEK, Confinement, CpuLayout, Gpu, HostSpec
+from gpuq.core.units import parse_time_limit
 from gpuq.errors import HostError
 
 GIB = 1024
 """MiB."""
+
+DEFAULT_TIME = "1-00:00:00"
+"""Limit of a job that names none: an hour is too short to train, and no limit is a queue that a hung job stops."""
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?")
 
@@ -64,7 +68,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     reserve: int | None = None
     slurm: tuple[int, int] | None = None
     max_time: str = WEEK
-    default_time: str | None = "1-00:00:00"
+    default_time: str | None = None
+    """None: `DEFAULT_TIME`, or `max_time` where that is less."""
     grace: int = conf_partitions.GRACE
 
 
@@ -82,8 +87,9 @@ def reserve_for(memory: int) -> int:
 
 
 def registered(memory: int, reserve: int) -> int:
-    """RealMemory (MiB): what is left, rounded down, so that a kernel that sees 40 MB less changes nothing."""
-    left = memory - reserve
+    """RealMemory (MiB): what is left, rounded down. However little is kept, 1 % and 64 MB less than there is: a kernel that
+    sees 40 MB less must change nothing."""
+    left = memory - max(reserve, memory // 100, 64)
     step = 1000 if left >= 16000 else 100 if left >= 1000 else 10
     return left // step * step
 
@@ -103,6 +109,9 @@ def plan(seen: SeenHost, wishes: Wishes) -> Planned:
             f"Slurm {_release(version)} is too old: gpuq renders for {_release(OLDEST)} and later",
             hint="install a newer release of the distribution, or of Slurm",
         )
+    if version > NEWEST:
+        notes.append(f"Slurm {_release(version)} is newer than what gpuq was tried with ({_release(NEWEST)})")
+    default_time = _default_time(wishes)
     chosen = _choose(seen, wishes, notes)
     cpus = seen.cpus.consistent()
     if cpus != seen.cpus:
@@ -133,13 +142,14 @@ def plan(seen: SeenHost, wishes: Wishes) -> Planned:
         cpus=cpus,
         real_memory=memory,
         gpus=gpus,
+        kept=tuple(Path(gpu.file) for gpu in seen.gpus if gpu not in chosen),
         partitions=conf_partitions.partitions(
             cpus,
             memory,
             kinds=tuple(gpu.kind for gpu in gpus),
             numbers=tuple(gpu.minor for gpu in chosen),
             max_time=wishes.max_time,
-            default_time=wishes.default_time,
+            default_time=default_time,
             grace=wishes.grace,
             version=version,
         ),
@@ -154,6 +164,19 @@ def plan(seen: SeenHost, wishes: Wishes) -> Planned:
         ipv6=seen.ipv6,
     )
     return Planned(spec=spec, notes=tuple(notes))
+
+
+def _default_time(wishes: Wishes) -> str:
+    """The default time limit: never more than the longest, to which Slurm would not hold it."""
+    longest, default = parse_time_limit(wishes.max_time), parse_time_limit(wishes.default_time or DEFAULT_TIME)
+    if longest is None or (default is not None and default <= longest):
+        return wishes.default_time or DEFAULT_TIME
+    if wishes.default_time is not None:
+        raise HostError(
+            f"the default time limit, {wishes.default_time}, is more than the longest, {wishes.max_time}",
+            hint="gpuq host plan --max-time TIME --default-time TIME",
+        )
+    return wishes.max_time
 
 
 def _check_host(seen: SeenHost) -> None:
@@ -202,13 +225,8 @@ def _choose(seen: SeenHost, wishes: Wishes, notes: list[str]) -> list[SeenGpu]:
     left = [gpu for gpu in seen.gpus if gpu not in chosen]
     if left:
         notes.append(
-            f"{', '.join(_named(gpu) for gpu in left)}: not given to Slurm. Jobs are not kept from it by force; "
-            "CUDA_VISIBLE_DEVICES does not show it to them"
-        )
-    if len(seen.gpus) > 1:
-        notes.append(
-            "CUDA numbers GPUs by speed unless CUDA_DEVICE_ORDER=PCI_BUS_ID is set, Slurm by the number in /dev; "
-            "set it in /etc/environment"
+            f"{', '.join(_named(gpu) for gpu in left)}: not for jobs, and closed to them (what gres.conf calls nic); "
+            f"who works outside of Slurm may use {'it' if len(left) == 1 else 'them'}"
         )
     if seen.driver is None:
         notes.append(f"{chosen[0].file} is there and the driver does not answer; gpuq doctor looks closer")
@@ -221,6 +239,11 @@ def _no_gpu(seen: SeenHost) -> HostError:
         return HostError(
             "WSL2 shows the GPU as /dev/dxg, and there is no /dev/nvidia0 that Slurm could count and keep to one job",
             hint=f"use Linux on the metal; {local}",
+        )
+    if seen.driver is not None:
+        return HostError(
+            f"the driver ({seen.driver}) is loaded, and there is no /dev/nvidia0",
+            hint="as root: nvidia-modprobe -c 0 (nvidia-smi does it, too), and once more",
         )
     if seen.gpu_on_bus:
         return HostError(

@@ -114,7 +114,7 @@ def manifest(spec: HostSpec, planned: list[PlannedFile]) -> str:
         f"gpuq-host {FORMAT}",
         f"host {spec.hostname}",
         f"slurm {spec.version[0]}.{spec.version[1]:02d}",
-        *(f"gpu {gpu.file}" for gpu in spec.gpus),
+        *(f"gpu {file}" for file in spec.devices),
         f"dir 0755 {user} {spec.log_dir}",
         f"dir 0700 {user} {spec.state_dir}",
         f"dir 0755 {user} {spec.spool_dir}",

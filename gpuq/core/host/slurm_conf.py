@@ -2,7 +2,7 @@
 
 The embedded Slurm (`gpuq local`) and the set-up of a real host (`gpuq host plan`) share it, so that a job meets the same
 rules on both. Every line that is not obvious says in the file why it is there. gres.conf and cgroup.conf are in
-`conf_gres`, job_submit.lua in `conf_lua`, the epilog in `conf_epilog`, what surrounds them in `conf_units`.
+`gres_conf`, job_submit.lua in `job_submit_lua`, the epilog in `epilog`, what surrounds them in `units`.
 
 Supported: Slurm 22.05, 24.11, 25.11 and 26.05. Keywords that not all of them know are written by version.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gpuq.core.host.spec import LICENSE, HostSpec, Partition, default_mem_per_cpu
+from gpuq.core.host.spec import KEPT, LICENSE, HostSpec, Partition, default_mem_per_cpu
 
 NO_RESERVATION = 4294967294
 """The highest priority that a job can have: with bf_min_prio_reserve set to it, no waiting job reserves anything."""
@@ -102,7 +102,11 @@ def _places(spec: HostSpec) -> Iterator[Block]:
 
 def _resources(spec: HostSpec) -> Iterator[Block]:
     yield Block(
-        ("SelectType=select/cons_tres", "SelectTypeParameters=CR_Core_Memory", "GresTypes=gpu"),
+        (
+            "SelectType=select/cons_tres",
+            "SelectTypeParameters=CR_Core_Memory",
+            f"GresTypes=gpu,{KEPT}" if spec.kept else "GresTypes=gpu",
+        ),
         "Cores and memory are both counted: a job gets what it asked for and no job can take more than is left.",
     )
     yield Block(
@@ -237,8 +241,11 @@ def _node(spec: HostSpec) -> Iterator[Block]:
         f"ThreadsPerCore={cpus.threads_per_core}",
         f"RealMemory={spec.real_memory}",
     ]
-    if spec.gpus:
-        parts.append("Gres=" + ",".join(f"gpu:{gpu.kind}:1" if gpu.kind else "gpu:1" for gpu in spec.gpus))
+    gres = [f"gpu:{gpu.kind}:1" if gpu.kind else "gpu:1" for gpu in spec.gpus]
+    if spec.kept:
+        gres.append(f"{KEPT}:{len(spec.kept)}")  # why: gres.conf
+    if gres:
+        parts.append(f"Gres={','.join(gres)}")
     yield Block(
         (" ".join([*parts, "State=UNKNOWN"]),),
         "RealMemory is less than there is: a node that reports less than is written here, were it one MB after a change "

@@ -1,4 +1,4 @@
-"""What a one-host Slurm is to be: the values from which the modules `conf*` render its files. Pure.
+"""What a one-host Slurm is to be: the values from which the modules beside this one render its files. Pure.
 
 Memory is in MiB, as in slurm.conf; times are seconds, or Slurm time strings where a field says so.
 """
@@ -23,7 +23,14 @@ LICENSE = "cpushare"
 OLDEST = (22, 5)
 """The oldest release that is rendered for."""
 
+NEWEST = (26, 5)
+"""The newest release that was tried."""
+
 WEEK = "7-00:00:00"
+
+KEPT = "nic"
+"""The GRES that stands for GPUs which no job gets. Slurm closes the files of a GRES to which there is a plugin: that is gpu,
+which gpuq and sinfo would count, or nic, which does nothing else but set variables of MPI for a job that asks for it."""
 
 GPU_CPUS = 8
 GPU_MEMORY = 28 * 1024
@@ -118,6 +125,8 @@ class HostSpec(msgspec.Struct, frozen=True, kw_only=True):
     cpus: CpuLayout
     real_memory: int
     gpus: tuple[Gpu, ...]
+    kept: tuple[Path, ...] = ()
+    """Device files of further GPUs: closed to all jobs."""
     partitions: tuple[Partition, ...] = (Partition(name="gpu", default=True),)
     slurm_user: str = "slurm"
     slurmd_user: str = "root"
@@ -138,6 +147,11 @@ class HostSpec(msgspec.Struct, frozen=True, kw_only=True):
     sched_interval: int = 5
     config_overrides: bool = False
     extra: tuple[str, ...] = ()
+
+    @property
+    def devices(self) -> tuple[Path, ...]:
+        """All files that gres.conf names: slurmd does not start without them."""
+        return (*(gpu.file for gpu in self.gpus), *self.kept)
 
     @property
     def preempts(self) -> bool:

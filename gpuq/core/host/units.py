@@ -17,7 +17,7 @@ def service_dropin(daemon: str, spec: HostSpec) -> str:
             "# slurmd registers with slurmctld when it starts; at boot both start at the same time.",
             "After=slurmctld.service",
         ]
-        minors = [name.removeprefix("nvidia") for name in (gpu.file.name for gpu in spec.gpus)]
+        minors = [name.removeprefix("nvidia") for name in (file.name for file in spec.devices)]
         service += [
             "# On a host without a display nothing makes /dev/nvidia0 before somebody uses the GPU, and slurmd does not",
             "# start without it. Not an error where the program is missing: then the driver makes the files itself.",
