@@ -76,7 +76,8 @@ def _show(report: Report) -> None:
     if well:
         click.echo(f"{_word('ok')}  {', '.join(well)}")
     slurm = f"Slurm {report.slurm_version}" if report.slurm_version else "no Slurm"
-    click.echo(f"{report.host}: {slurm}, {report.slurm_conf}")
+    verdict = "; nothing is wrong" if len(well) == len(report.checks) else ""
+    click.echo(f"{report.host}: {slurm}, {report.slurm_conf}{verdict}")
 
 
 def _tell(check: Check) -> None:

@@ -39,6 +39,7 @@ def test_the_embedded_slurm_is_well(slurm_shared: Embedded, project: Project) ->
     text = project.gpuq("doctor").ok().stdout
     assert "munge" in text
     assert str(slurm_shared.layout.conf) in text
+    assert ("nothing is wrong" in text) is (wrong == [])
 
 
 def test_slurmd_is_dead_and_is_started_again(slurm: Embedded, project: Project) -> None:
