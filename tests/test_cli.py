@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -506,6 +507,16 @@ def test_a_directory_that_cannot_be_had_is_exit_9_and_no_defect(project: Project
     assert "name another: --dir DIR" in ran.stderr
 
 
+@pytest.mark.parametrize("command", [("init",), ("host", "plan"), ("queue",), ("submit", "a", "--json")], ids=" ".join)
+def test_a_working_directory_that_is_gone_is_exit_2_and_no_defect(project: Project, command: tuple[str, ...]) -> None:
+    gone = project.root / "gone"
+    gone.mkdir()
+    ran = project.gpuq(
+        *command, cwd=gone, prefix=("sh", "-c", f'{shutil.which("rmdir")} {gone}; exec "$@"', "sh")
+    ).exits(2)
+    assert ran.stderr.startswith("gpuq: the working directory does not exist any more\n")
+
+
 @pytest.mark.parametrize(
     ("frame", "shown"),
     [("", ""), ("50 %", "50 %"), ("x" * 99, "x" * 19), ("進" * 99, "進" * 9), ("a\x1bb", "a\ufffdb")],
@@ -585,3 +596,18 @@ def test_an_error_is_json_too(args: tuple[str, ...], code: int, project: Project
 
 def test_json_after_two_dashes_is_no_option(project: Project) -> None:
     assert project.gpuq("status", "--", "--json").exits(2).stdout == ""
+
+
+def test_no_command_is_described_by_half_a_sentence() -> None:
+    def cut_off(command: click.Command, name: str) -> list[str]:
+        context = click.Context(command, info_name=name, terminal_width=78)
+        lines = [line for line in command.get_help(context).splitlines() if line.startswith("  ")]
+        found = [f"{name}: {line}" for line in lines if line.endswith("...")]
+        if isinstance(command, click.Group):
+            for each in command.list_commands(context):
+                below = command.get_command(context, each)
+                assert below is not None
+                found += cut_off(below, f"{name} {each}")
+        return found
+
+    assert cut_off(cli, "gpuq") == []

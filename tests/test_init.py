@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuq.adapters.templates import PLACE
-from gpuq.core.config import from_table
+from gpuq.core.config import _KEYS, from_table
 from gpuq.core.experiment.sections import BEGIN, END, put_lines, put_section
 from gpuq.errors import EXIT_CODES
 from gpuq.usecases.experiment.init import TEMPLATES
@@ -52,6 +52,7 @@ def test_a_repository_is_made_ready_once_and_a_second_time_changes_nothing(proje
     assert files(project.root) == {}
     out = project.gpuq("init", "--template", "python", cwd=inside).ok().stdout
     assert out.splitlines()[0] == f"{project.root}:"
+    assert out.splitlines()[-1] == "Make job.sh yours, then: gpuq submit baseline --check"
     made = files(project.root)
     assert sorted(made) == [".gitignore", "AGENTS.md", "gpuq.toml", "ops/decisions.md", "runs/baseline/job.sh"]
     assert (project.runs / "baseline" / "job.sh").stat().st_mode & 0o777 == 0o755
@@ -130,6 +131,7 @@ def test_the_commented_configuration_is_right_when_its_comments_are_taken_away()
 
     text = (PLACE / "gpuq.toml").read_text()
     assert from_table(tomllib.loads(text), "gpuq.toml").check_always is None
+    assert set(tomllib.loads(text)) == set(_KEYS), "every table that there is"
     live = re.sub(r"^# (\w+ = )", r"\1", text, flags=re.MULTILINE)
     found = from_table(tomllib.loads(live), "gpuq.toml")
     assert found.preflight_wait == 600

@@ -129,7 +129,7 @@ def test_auto_never_asks_for_more_than_a_node_has(stage: Stage) -> None:
 def test_auto_with_too_little_evidence_is_not_what_was_killed_already(stage: Stage) -> None:
     stage.attempt(1, 4)
     assert auto_size(stage.ctx, "a", 28 * GIB, NODE) is None
-    assert stage.said[-1].endswith("1 of 3 attempts were seen to a successful end; as without it")
+    assert stage.said[-1].endswith("1 of 3 attempts that it takes were seen to a successful end; as without it")
     stage.attempt(2, None, Outcome.OUT_OF_MEMORY, asked=8)
     assert auto_size(stage.ctx, "a", 28 * GIB, NODE) is None, "what would be asked for is enough"
     assert auto_size(stage.ctx, "a", 8 * GIB, NODE) == 12 * GIB

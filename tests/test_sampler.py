@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import shutil
 import sqlite3
@@ -25,7 +26,8 @@ from gpuq.core.config import Settings
 from gpuq.core.job import Job
 from gpuq.core.memory.values import MemorySummary
 from gpuq.usecases.context import Context
-from gpuq.usecases.memory.ended import better
+from gpuq.usecases.memory import report
+from gpuq.usecases.memory.ended import better, load
 from gpuq.usecases.memory.sample import GLANCE, IDLE, KILLED_GRACE, PACE, Roots, Sampler, key_of
 
 START = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
@@ -405,3 +407,23 @@ def test_on_cgroups_v1_only_the_jobs_of_the_user_count(tmp_path: Path, uid: int)
     job.mkdir(parents=True)
     assert locate.jobs({"n1"}, tmp_path, uid=uid) == (frozenset({str(job)}) if uid == 1 else frozenset())
     assert locate.jobs({"n1"}, tmp_path) == {str(job)}
+
+
+@pytest.mark.parametrize("time", ["2026-11-29T13:00:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00"])
+def test_a_summary_with_a_time_that_cannot_be_one_is_none(tmp_path: Path, time: str) -> None:
+    path = tmp_path / "attempt1.mem.json"
+    path.write_text('{"held": 1, "since": "2026-11-29T13:00:00Z"}')
+    assert load(path) is not None
+    path.write_text(f'{{"held": 1, "since": "{time}"}}')
+    assert load(path) is None
+
+
+def test_a_database_of_a_later_gpuq_is_a_warning_for_who_only_asks(stage: Stage, tmp_path: Path) -> None:
+    said: list[str] = []
+    ctx = msgspec.structs.replace(stage.ctx, environment={"XDG_STATE_HOME": str(tmp_path)}, say=said.append)
+    path = tmp_path / "gpuq" / "watch.db"
+    with contextlib.closing(open_store(path)) as connection:
+        SampleStore(connection)
+        connection.execute("UPDATE parts SET version = 99")
+    assert report._kept(ctx, stage.record, None) == (None, False)
+    assert said == [f"warning: {path}: samples: version 99 was written by a later gpuq, which knows more"]

@@ -112,7 +112,7 @@ def newer_than(project: Path, names: Iterable[str], moment: float) -> list[str]:
     """Those of the files that were written after `moment` (seconds since 1970), or are gone; no directory is looked into."""
     found = []
     for name in names:
-        if name.endswith("/"):
+        if name.endswith("/") or "\ufffd" in name:  # its bytes are no text, and not kept (core/printable)
             continue
         try:
             if (project / name).stat().st_mtime > moment:

@@ -65,11 +65,15 @@ def why_closed(found: Iterable[str]) -> str:
 
 
 def simulated(environment: Mapping[str, str]) -> bool:
-    """True where the GPU of this Slurm is a file that stands in for one: the embedded Slurm without a GPU."""
+    """True where the GPU of this Slurm is a file that stands in for one: the embedded Slurm without a GPU.
+
+    A file of its own where it was started by root, /dev/null (which everybody may open) where it was not.
+    """
     conf = environment.get("SLURM_CONF", "")
     directory = conf.rpartition("/")[0]
     text = _read(f"{directory}/gres.conf") if directory and _read(f"{directory}/local.json") is not None else None
-    return text is not None and any(not path.startswith("/dev/") for path in re.findall(r"\bFile=(\S+)", text))
+    files = re.findall(r"\bFile=(\S+)", text or "")
+    return any(path == "/dev/null" or not path.startswith("/dev/") for path in files)
 
 
 def kill_wait(environment: Mapping[str, str]) -> float:

@@ -27,6 +27,7 @@ import msgspec
 
 from gpuq.adapters.files import write_atomic
 from gpuq.core.attempt import RECORD_VERSION, Record
+from gpuq.core.printable import json_bytes
 from gpuq.core.tag import ATTEMPTS_DIR
 from gpuq.errors import LedgerError
 
@@ -144,6 +145,8 @@ class Ledger:
         path = self.path(tag, attempt, "json")
         try:
             record = msgspec.json.decode(path.read_bytes(), type=Record)
+            if not record.is_sane:
+                raise msgspec.ValidationError("a time in it cannot be one")
         except OSError as error:
             raise LedgerError(f"{path}: {error.strerror}") from None
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -385,7 +388,7 @@ def _refuse_version(path: Path, version: int) -> None:
 
 
 def _encode(record: Record) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
+    return msgspec.json.format(json_bytes(record), indent=2) + b"\n"
 
 
 def _same_file(descriptor: int, path: Path) -> bool:

@@ -53,7 +53,11 @@ def read_private(path: Path, what: str, *, guarded: bool = True) -> str:
         # a FIFO in its place must not keep the watcher waiting
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{what}: {getattr(error, 'strerror', None) or 'no such file'}") from None
+        missing = guarded and isinstance(error, FileNotFoundError)
+        raise ConfigError(
+            f"{what}: {getattr(error, 'strerror', None) or 'no such file'}",
+            hint=f"install -m 600 /dev/null {path}, then paste the URL into it" if missing else "",
+        ) from None
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ConfigError(f"{what}: is no file")

@@ -51,12 +51,13 @@ def make(project: Path, runs: Path, tag: str, token: str, commit: str, patch: st
         ignore = place.parent.parent / ".gitignore"
         if not is_there(ignore):
             write_atomic(ignore, "*\n", durable=False)
-        _git(top, "worktree", "add", "--quiet", "--detach", str(place), commit)
+        _git(top, "worktree", "add", "--quiet", "--detach", "--lock", str(place), commit)
         if patch:
             data = patch.encode("utf-8", "surrogateescape")
             _git(place, "apply", "--binary", "--whitespace=nowarn", "-", data=data)
         notes = _fill(place, top, runs, tag)
         os.utime(place / ".git")  # from now on, what changes is the job's
+        _git(top, "worktree", "unlock", str(place))
     except OSError as error:
         remove(project, runs, token)
         raise SnapshotFailed(f"{error.filename or place}: {error.strerror or error}") from None
@@ -88,8 +89,11 @@ def remove(project: Path, runs: Path, token: str, *, keep: Path | None = None) -
 def _move_out(place: Path, keep: Path) -> list[str]:
     try:
         made = (place / ".git").stat().st_ctime_ns
+        administration = (place / ".git").read_text().removeprefix("gitdir: ").rstrip("\n")
     except FileNotFoundError:
-        return []  # it never was a whole one
+        return []
+    if is_there(Path(administration) / "locked"):
+        return []  # it never was a whole one: nothing in it is a job's (gitrepository-layout(5), "worktrees/<id>/locked")
     moved = []
     for name in _newer(place, made):
         target = keep / name

@@ -60,7 +60,8 @@ def _each(refs: tuple[str, ...], act: Callable[[Context, str], Changed], dry_run
 def cancel(refs: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Cancel attempts or jobs.
 
-    A TAG means its latest attempt. The record notes who cancelled it.
+    A TAG means its latest attempt. The record notes who cancelled it. What waits for its end (gpuq chain, --after)
+    starts then: to end a chain, name all of it. What waits for its success is cancelled with it.
 
     \b
     Example:

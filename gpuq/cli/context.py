@@ -11,6 +11,7 @@ from gpuq.adapters.slurm.locate import Location, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from gpuq.adapters.slurm.ahead import Asked
     from gpuq.usecases.context import Context
@@ -48,10 +49,22 @@ def _import_msgspec() -> None:
         del sys.modules["typing_extensions"]
 
 
-def _context(environment: dict[str, str], location: Location, ahead: Asked | None) -> Context:
-    _import_msgspec()
+def working_directory() -> Path:
+    """Where the command was called. Raises UsageError: somebody has removed it meanwhile."""
     from pathlib import Path
 
+    from gpuq.errors import UsageError
+
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError(
+            "the working directory does not exist any more", hint="cd to a directory of the project"
+        ) from None
+
+
+def _context(environment: dict[str, str], location: Location, ahead: Asked | None) -> Context:
+    _import_msgspec()
     from gpuq.adapters.clock import SystemClock
     from gpuq.adapters.configfiles import find_project
     from gpuq.adapters.ledger import Ledger
@@ -59,16 +72,9 @@ def _context(environment: dict[str, str], location: Location, ahead: Asked | Non
     from gpuq.adapters.proc import debug
     from gpuq.adapters.slurm.choose import choose
     from gpuq.cli.output import say
-    from gpuq.errors import UsageError
     from gpuq.usecases.context import Context
 
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:
-        raise UsageError(
-            "the working directory does not exist any more", hint="cd to a directory of the project"
-        ) from None
-    project = find_project(here, environment)
+    project = find_project(working_directory(), environment)
     choice = choose(location, environment, ahead=ahead, say=say)
     debug(choice.reason)
     return Context(

@@ -32,9 +32,9 @@ def init(template: str | None, tag: str, guard: bool, strict: bool, dry_run: boo
       gpuq init --guard
     """
     import os
-    from pathlib import Path
 
     from gpuq.adapters.configfiles import find_project
+    from gpuq.cli.context import working_directory
     from gpuq.core.tag import check_tag
     from gpuq.errors import UsageError
     from gpuq.usecases.experiment import init as usecase
@@ -43,7 +43,7 @@ def init(template: str | None, tag: str, guard: bool, strict: bool, dry_run: boo
         tag = check_tag(tag)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    project = find_project(Path.cwd(), dict(os.environ))
+    project = find_project(working_directory(), dict(os.environ))
     if strict and not guard:
         raise UsageError("--strict is about the guard", hint="gpuq init --guard --strict")
     steps = usecase.plan(project, template, tag, claude=guard)
@@ -60,6 +60,8 @@ def init(template: str | None, tag: str, guard: bool, strict: bool, dry_run: boo
         click.echo(f"  {'would be ' if dry_run and step.what != 'unchanged' else ''}{step.what:<9} {step.name}")
     if template is None and not any(project.runs.rglob("job.sh")):
         click.echo("gpuq init --template python writes a first runs/baseline/job.sh")
+    elif not dry_run and any(step.what == "made" and step.name.endswith("job.sh") for step in steps):
+        click.echo(f"Make job.sh yours, then: gpuq submit {tag} --check")
 
 
 def _own_name() -> str:

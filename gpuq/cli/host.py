@@ -62,7 +62,7 @@ def plan(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Render the configuration that fits this host, and show what it would change.
+    """Render the configuration for this host, and show what would change.
 
     Needs no root and changes nothing outside DIR. Read what is in it, keep it under version control, and let root
     install exactly that: sudo scripts/setup_slurm.sh DIR.
@@ -102,12 +102,14 @@ def _release(text: str | None) -> tuple[int, int] | None:
 
 def _project() -> Path:
     from gpuq.adapters.configfiles import find_project
+    from gpuq.cli.context import working_directory
     from gpuq.errors import GpuqError
 
+    here = working_directory()
     try:
-        return find_project(Path.cwd(), dict(os.environ)).root
+        return find_project(here, dict(os.environ)).root
     except (GpuqError, OSError):
-        return Path.cwd()  # a configuration that is wrong is no fault of the host
+        return here  # a configuration that is wrong is no fault of the host
 
 
 def _show(planned: HostPlan) -> None:

@@ -85,9 +85,9 @@ def test_(sink: str | None, dry_run: bool, as_json: bool) -> None:
 @notify.command("status")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object (schema gpuq.notify/1).")
 def status_(as_json: bool) -> None:
-    """Show the sinks, what waits for them, and what was given up (dead letters).
+    """Show the sinks, what waits for them, and what was given up.
 
-    No URL is shown, only where it is kept.
+    What was given up is a dead letter, counted under DEAD. No URL is shown, only where it is kept.
 
     \b
     Example:
@@ -117,7 +117,9 @@ def status_(as_json: bool) -> None:
 @click.argument("sink", required=False)
 @click.option("--dry-run", is_flag=True, help="Show what would be put back, and change nothing.")
 def retry_(sink: str | None, dry_run: bool) -> None:
-    """Put back what was given up, for SINK or for all sinks, so that the watcher delivers it.
+    """Put back what was given up, for the watcher to deliver.
+
+    For SINK, or for all sinks.
 
     \b
     Example:
@@ -138,7 +140,9 @@ def retry_(sink: str | None, dry_run: bool) -> None:
 @click.argument("sink")
 @click.option("--dry-run", is_flag=True, help="Show how many would be thrown away, and change nothing.")
 def drop_(sink: str, dry_run: bool) -> None:
-    """Throw away what was given up for SINK, and what waits for it where it is not configured any more.
+    """Throw away what was given up for SINK.
+
+    Also what waits for it, where it is not configured any more.
 
     \b
     Example:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from gpuq.core.printable import json_bytes
 from gpuq.core.printable import printable as printable
 
 _COLOURS = {"red": 31, "green": 32, "yellow": 33, "magenta": 35}
@@ -65,24 +66,10 @@ def emit_json(schema: str, **fields: Any) -> None:
 
     global written
     written = True
-    value = {"schema": schema, **fields}
-    try:
-        raw = msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        raw = msgspec.json.encode(_no_surrogates(msgspec.to_builtins(value)))
+    raw = json_bytes({"schema": schema, **fields})
     sys.stdout.flush()
     sys.stdout.buffer.write(msgspec.json.format(raw, indent=2) + b"\n")  # UTF-8, whatever the locale
     sys.stdout.buffer.flush()
-
-
-def _no_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if isinstance(value, list | tuple):
-        return [_no_surrogates(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _no_surrogates(item) for key, item in value.items()}
-    return value
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, styled: int | None = None) -> None:

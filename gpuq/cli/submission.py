@@ -108,8 +108,10 @@ def chain(
             planned = [_as_planned(ctx, *each) for each in zip(links, before, strict=True)]
             emit_json("gpuq.chain/1", dry_run=True, attempts=planned)
             return 0
-        for link, more in zip(links, before, strict=True):
-            _dry_run(ctx, link, parsable, as_json, more)
+        # the job id that sbatch will be told is not known yet
+        follows = f", when the one before has {'succeeded' if ok else 'ended'}"
+        for index, (link, more) in enumerate(zip(links, before, strict=True)):
+            _dry_run(ctx, link, parsable, as_json, more, follows if index else "")
         return 0
     from gpuq.usecases.after import ANY, OK
     from gpuq.usecases.chain import chain as usecase
@@ -170,12 +172,17 @@ def _asked_words(draft: Draft) -> str:
     request = draft.request
     limit = "no time limit" if draft.time_limit is None else f"time limit {duration_words(draft.time_limit)}"
     gpu = "1 GPU" if request.gpu else "no GPU"
-    return f"{gpu}, {request.cpus} CPU{'s' if request.cpus != 1 else ''}, {format_size(request.memory)}, {limit}"
+    words = [gpu, f"{request.cpus} CPU{'s' if request.cpus != 1 else ''}", format_size(request.memory), limit]
+    words += ["makes way for others"] if request.fill else []
+    words += ["held"] if request.hold else []
+    return ", ".join(words)
 
 
-def _dry_run(ctx: Context, draft: Draft | Submission, parsable: bool, as_json: bool, before: int = 0) -> int:
+def _dry_run(
+    ctx: Context, draft: Draft | Submission, parsable: bool, as_json: bool, before: int = 0, follows: str = ""
+) -> int:
     """draft: or what was submitted with the same key before. before: how many attempts of the same run the chain has
-    before this one."""
+    before this one. follows: what it waits for in the chain, in words."""
     from gpuq.usecases.submit import Submission, preview
 
     if as_json:
@@ -190,7 +197,7 @@ def _dry_run(ctx: Context, draft: Draft | Submission, parsable: bool, as_json: b
     for note in draft.notes:
         say(f"note: {note}")
     if not parsable:
-        say(f"would submit {record.name}: {_asked_words(draft)}")
+        say(f"would submit {record.name}: {_asked_words(draft)}{follows}")
     import shlex
 
     echo(shlex.join(record.argv))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -10,8 +11,12 @@ import click
 from gpuq.cli.values import SIZE_OR_AUTO, TIME
 
 
-def _asks(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say what a job asks for."""
+def _asks(command: Callable[..., Any], *, again: bool = False) -> Callable[..., Any]:
+    """The options that say what a job asks for. again: what is not given is as it was in the last attempt."""
+
+    def default(words: str) -> str:
+        return f" [default: {'as before' if again else words}]"
+
     for option in reversed(
         [
             click.option(
@@ -19,11 +24,16 @@ def _asks(command: Callable[..., Any]) -> Callable[..., Any]:
                 "memory",
                 type=SIZE_OR_AUTO,
                 metavar="SIZE|auto",
-                help="Memory, like 28G; auto: what gpuq mem --advise says. [default: 28G or less]",
+                help="Memory, like 28G; auto: what gpuq mem --advise says." + default("28G or less"),
             ),
-            click.option("--cpus", type=int, metavar="N", help="CPU cores. [default: 8 or less]"),
-            click.option("--time", type=TIME, metavar="TIME", help="Time limit, like 8:00:00 (24:00 is 24 minutes)."),
-            click.option("-p", "--partition", metavar="NAME", help="Partition. [default: Slurm's]"),
+            click.option("--cpus", type=int, metavar="N", help="CPU cores." + default("8 or less")),
+            click.option(
+                "--time",
+                type=TIME,
+                metavar="TIME",
+                help="Time limit, like 8:00:00 (24:00 is 24 minutes)." + default("the partition's"),
+            ),
+            click.option("-p", "--partition", metavar="NAME", help="Partition." + default("Slurm's")),
             click.option("--cpu-only", is_flag=True, help="Ask for no GPU; otherwise always for exactly one."),
             click.option(
                 "--fill", is_flag=True, help="Make way for others: SIGTERM, time to save, and back to the queue."
@@ -100,14 +110,14 @@ def submit(**given: Any) -> int:
 
 @click.command()
 @click.argument("tag")
-@_asks
+@partial(_asks, again=True)
 @click.option("--hold", is_flag=True, help="Submit it held; gpuq release TAG lets it go.")
 @_of_one_run
 def resubmit(**given: Any) -> int:
     """Submit a run again as it was asked for last.
 
     The next attempt gets the memory, cores, time limit and partition of the one before, unless an option says
-    otherwise; job.sh is taken as it is now. Dependencies are not repeated.
+    otherwise; job.sh is taken as it is now. Dependencies are not repeated (gpuq submit TAG --after X).
 
     \b
     Example:

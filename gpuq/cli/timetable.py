@@ -45,7 +45,9 @@ def queue(*, everybody: bool = False, as_json: bool = False) -> int:
 
 
 def _queue_cells(row: Row) -> list[str]:
-    why = row.dependency_words if row.reason == "Dependency" and row.dependency_words else row.reason_words
+    # a job that was just submitted or changed has no reason yet, but its dependency stands
+    depends = row.position > 0 and row.reason in {"Dependency", "None", ""}
+    why = (row.dependency_words if depends else "") or row.reason_words
     if row.reason == "BeginTime" and row.start is not None:
         why = f"{'requeued; from' if row.restarts else 'not before'} {_soon(row.start)}"
     if row.edited:

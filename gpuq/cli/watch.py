@@ -50,7 +50,7 @@ def watch(ctx: click.Context, once: bool, as_json: bool) -> None:
 @watch.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object (schema gpuq.watch-status/1).")
 def status(as_json: bool) -> None:
-    """Say how the watcher is: last event, lag, outbox, sources, memory.
+    """Say how the watcher is: last event, lag, outbox, memory.
 
     \b
     Example:

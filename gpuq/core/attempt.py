@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from gpuq.core.experiment.provenance import Provenance
-from gpuq.core.job import JobEnd
+from gpuq.core.job import JobEnd, Moment, is_sane
 from gpuq.core.memory.values import MemorySummary
 
 RECORD_VERSION = 1
@@ -64,14 +64,14 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     exit_code: int = 0
     signal: int = 0
-    start: datetime.datetime | None = None
-    end: datetime.datetime | None = None
+    start: Moment | None = None
+    end: Moment | None = None
     restarts: int = 0
     source: str = "slurmctld"
     notes: tuple[str, ...] = ()
     score: float | None = None
     """Read when the end was recorded: the next attempt overwrites the file."""
-    recorded: datetime.datetime | None = None
+    recorded: Moment | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     uid: int
     host: str
-    reserved: datetime.datetime
+    reserved: Moment
     """When gpuq took this number."""
     key: str | None = None
     git_commit: str | None = None
@@ -104,7 +104,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     job_id: int | None = None
     """None: reserved, and Slurm is not known to have accepted it."""
     cluster: str | None = None
-    submitted: datetime.datetime | None = None
+    submitted: Moment | None = None
     """When Slurm accepted it, by Slurm's clock."""
     cancelled_by: str | None = None
     ended: Ended | None = None
@@ -117,6 +117,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """How a person refers to it: `dino/lr3e-4 attempt 2`."""
         return f"{self.tag} attempt {self.attempt}"
+
+    @property
+    def is_sane(self) -> bool:
+        """False where a time in it cannot be one."""
+        ended, memory = self.ended, self.memory
+        times = (self.reserved, self.submitted, *((ended.start, ended.end, ended.recorded) if ended else ()))
+        return all(map(is_sane, times)) and (memory is None or memory.is_sane)
 
     @property
     def place(self) -> str:

@@ -10,6 +10,7 @@ import datetime
 import functools
 import re
 from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
@@ -48,6 +49,14 @@ ENDED = frozenset(
     }
 )
 STATES = WAITING | RUNNING | ENDING | ENDED
+
+Moment = Annotated[datetime.datetime, msgspec.Meta(tz=True)]
+"""A time in a file that others may write: one without a zone cannot be subtracted from one with."""
+
+
+def is_sane(moment: datetime.datetime | None) -> bool:
+    """False at the ends of the calendar, where a time cannot be shown in every zone."""
+    return moment is None or datetime.MINYEAR < moment.year < datetime.MAXYEAR
 
 
 class Phase(StrEnum):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
+from gpuq.core.attempt import Record
 from gpuq.core.job import Phase
-from gpuq.errors import ChangeRefused, GpuqError, ScriptRefused, SubmissionRefused
+from gpuq.errors import ChangeRefused, GpuqError, LedgerError, ScriptRefused, SubmissionRefused
 from gpuq.usecases.after import ANY, After, resolve_after
 from gpuq.usecases.context import Context
 from gpuq.usecases.draft import Draft, Options, prepare
-from gpuq.usecases.submit import Submission, find_by_key, submit, withdraw
+from gpuq.usecases.submit import Interrupted, Submission, Unwritten, find_by_key, submit, withdraw
 
 
 def chain(ctx: Context, tags: list[str], options: Options, *, kind: str = ANY) -> list[Submission]:
@@ -33,6 +36,15 @@ def chain(ctx: Context, tags: list[str], options: Options, *, kind: str = ANY) -
                 made.append(submit(ctx, _after(ctx, link, made[-1] if made else None, kind)))
         if len(made) > 1 and not options.hold:
             _let_go(ctx, made[0])
+    except Unwritten as error:  # its job is there, and would run when the one before it is cancelled
+        cause = LedgerError(error.message, hint="make room, then the same command again")
+        _undo(ctx, [*made, Submission(record=error.record)], cause)
+        raise cause from None
+    except Interrupted as error:
+        if made:
+            made += _taken(ctx, error.record)
+        _undo(ctx, made, error)
+        raise
     except BaseException as error:
         _undo(ctx, made, error)
         raise
@@ -45,10 +57,11 @@ def preview_chain(ctx: Context, tags: list[str], options: Options) -> list[Draft
 
 
 def _own(options: Options, index: int) -> Options:
-    """The options of one link: only the first waits for `options.after`, and each has a key of its own."""
+    """The options of one link: only the first waits for `options.after` and for a release, each has a key of its own."""
     return msgspec.structs.replace(
         options,
         after=options.after if index == 0 else (),
+        hold=options.hold and index == 0,
         key=None if options.key is None else f"{options.key}#{index + 1}",
     )
 
@@ -94,6 +107,17 @@ def _let_go(ctx: Context, first: Submission) -> None:
 def _held(ctx: Context, job_id: int) -> bool:
     job = ctx.slurm.job(job_id)
     return job is not None and job.phase is Phase.WAITING and job.reason == "JobHeldUser"
+
+
+def _taken(ctx: Context, record: Record) -> list[Submission]:
+    """The job of an attempt that was being submitted a moment ago, where Slurm has it: it would run when the one before it
+    is cancelled."""
+    ctx.clock.sleep(0.5)  # slurmctld may be taking it
+    with contextlib.suppress(GpuqError):  # then nothing can be cancelled either
+        for job in ctx.slurm.jobs(uid=ctx.caller.uid):
+            if job.comment.strip() == record.comment:
+                return [Submission(record=msgspec.structs.replace(record, job_id=job.number))]
+    return []
 
 
 def _undo(ctx: Context, made: list[Submission], cause: BaseException) -> None:

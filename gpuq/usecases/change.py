@@ -208,7 +208,11 @@ def _on_waiting(
 ) -> Changed:
     target, job = _changeable(ctx, ref, verb)
     if job.phase is not Phase.WAITING:
-        raise ChangeRefused(f"{target.name} is {job.state}; only a waiting job can be {_DONE[verb]}", hint="gpuq queue")
+        more = (
+            "" if job.whole else f"; for those of its tasks that wait: scontrol, scancel --state=PENDING {job.number}"
+        )
+        words = f"{target.name} is {job.state}; only a waiting job can be {_DONE[verb]}"
+        raise ChangeRefused(words, hint=f"gpuq queue{more}")
     if check is not None:
         check(ref, target, job)
     if not dry_run:
@@ -265,7 +269,8 @@ def _others(ctx: Context, record: Record | None) -> None:
         for entry in others:
             with contextlib.suppress(LedgerError):  # being submitted at this moment, it may have no record yet
                 jobs.append(str(ctx.ledger.read(entry.tag, entry.attempt).job_id))
-        ctx.say(f"note: this is about {record.name}; other attempts of it are open too: jobs {', '.join(jobs) or '?'}")
+        named = f"job{'s' if len(jobs) != 1 else ''} {', '.join(jobs) or '?'}"
+        ctx.say(f"note: this is about {record.name}; other attempts of it are open too: {named}")
 
 
 def _changed(ref: str, target: Target, job: Job, done: str) -> Changed:

@@ -65,10 +65,11 @@ def overview(ctx: Context) -> tuple[list[RunView], SlurmUnreachable | None]:
     with state UNKNOWN for what has not ended."""
     away: SlurmUnreachable | None = None
     rows: dict[str, Job] | None = None
+    everybody = False
     try:
         settle_if_possible(ctx)
     except SlurmUnreachable as error:
-        away, rows = error, {}
+        away, rows, everybody = error, {}, True
     runs = []
     for tag in ctx.ledger.tags():
         try:
@@ -78,8 +79,11 @@ def overview(ctx: Context) -> tuple[list[RunView], SlurmUnreachable | None]:
             continue
         if record is not None and record.ended is None and away is None:
             away = away_of(ctx, record)
-        if record is not None and record.ended is None and rows is None:
-            rows = {job.comment.strip(): job for job in ctx.slurm.jobs(uid=ctx.caller.uid)}
+        if record is not None and record.ended is None:
+            foreign = record.uid != ctx.caller.uid
+            if rows is None or (foreign and not everybody):  # once, and once more where a run is somebody else's
+                everybody = foreign
+                rows = {job.comment.strip(): job for job in ctx.slurm.jobs(uid=None if foreign else ctx.caller.uid)}
         if record is not None and record.ended is None and away is None and record.comment not in (rows or {}):
             # its entry in the index is gone, or was empty after a power cut: the index is not written through
             settle_if_possible(ctx, tag=tag)

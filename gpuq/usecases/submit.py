@@ -167,7 +167,7 @@ def _submit_claimed(ctx: Context, draft: Draft, record: Record, claim: Claim) ->
     except KeyboardInterrupt:
         look.drop()
         ctx.say(f"note: interrupted while Slurm was given {record.name}; gpuq status {record.tag} tells if it has it")
-        raise
+        raise Interrupted(record) from None
     record = msgspec.structs.replace(record, job_id=accepted.job_id, cluster=accepted.cluster)
     if job is not None:
         record = msgspec.structs.replace(record, submitted=job.submit)
@@ -177,10 +177,7 @@ def _submit_claimed(ctx: Context, draft: Draft, record: Record, claim: Claim) ->
         ctx.ledger.save(record)
         claim.note_submitted()
     except LedgerError as error:  # the job is there all the same
-        raise LedgerError(
-            f"Slurm took {record.name} as job {record.job_id}, but that could not be written down: {error.message}",
-            hint="make room; the next gpuq command completes the record. Do not submit it again",
-        ) from None
+        raise Unwritten(record, error.message) from None
     wanted = 1 if record.request.gpu else 0
     if job is not None and gpu_count(job.gres) != wanted:
         _take_back(ctx, record, claim)
@@ -214,6 +211,25 @@ def _checked(ctx: Context, record: Record, accepted: Accepted) -> tuple[Accepted
     if (job.name, job.uid) == (record.tag, record.uid) and read_comment(job.comment) is None:
         return accepted, job, "a plugin of this Slurm changes job comments, by which gpuq finds its jobs again"
     raise _Unknown(f"sbatch printed {accepted.job_id}, and that is another job ({job.shown})")
+
+
+class Unwritten(LedgerError):
+    """Slurm took the job, but its id could not be written down."""
+
+    def __init__(self, record: Record, why: str) -> None:
+        super().__init__(
+            f"Slurm took {record.name} as job {record.job_id}, but that could not be written down: {why}",
+            hint="make room; the next gpuq command completes the record. Do not submit it again",
+        )
+        self.record = record
+
+
+class Interrupted(KeyboardInterrupt):
+    """While Slurm was given the job of `record`: it may have taken it."""
+
+    def __init__(self, record: Record) -> None:
+        super().__init__()
+        self.record = record
 
 
 class _Unknown(Exception):

@@ -96,3 +96,24 @@ def test_who_only_looks_does_not_wait_for_the_writer(tmp_path: Path) -> None:
             migrate(looker, "t", ["CREATE TABLE t (x)"])
             assert looker.execute("SELECT x FROM t").fetchall() == []
         writer.execute("COMMIT")
+
+
+@pytest.mark.parametrize("version", [b"\xff", "one", 9, 1e400])
+def test_a_version_that_is_none_or_of_a_later_gpuq_is_an_error_of_the_database(tmp_path: Path, version: object) -> None:
+    with contextlib.closing(open_store(tmp_path / "watch.db")) as connection:
+        migrate(connection, "x", ["CREATE TABLE x (a)"])
+        connection.execute("UPDATE parts SET version = ?", (version,))
+        with pytest.raises(sqlite3.DatabaseError, match="x: "):
+            migrate(connection, "x", ["CREATE TABLE x (a)"])
+
+
+def test_damage_that_sqlite_quotes_is_an_error_of_the_database(tmp_path: Path) -> None:
+    """The name of a table, in what SQLite says of a schema that it does not understand."""
+    path = tmp_path / "watch.db"
+    with contextlib.closing(open_store(path)) as connection:
+        connection.execute("CREATE TABLE abcdefgh (x)")
+    raw = path.read_bytes()
+    assert raw.count(b"CREATE TABLE abcdefgh") == 1
+    path.write_bytes(raw.replace(b"CREATE TABLE abcdefgh", b"CREATE TABXX abcd\x83fgh"))
+    with pytest.raises(sqlite3.DatabaseError):
+        open_store(path)

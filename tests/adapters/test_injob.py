@@ -45,6 +45,8 @@ def test_a_simulated_gpu_is_known_by_the_embedded_slurms_files(tmp_path: Path) -
     assert not injob.simulated(env)  # a slurm.conf of somebody else's
     (tmp_path / "local.json").write_text("{}")
     assert injob.simulated(env)
+    (tmp_path / "gres.conf").write_text("NodeName=a Name=gpu File=/dev/null\n")
+    assert injob.simulated(env), "one that a plain user started"
     (tmp_path / "gres.conf").write_text("NodeName=a Name=gpu File=/dev/nvidia0\n")
     assert not injob.simulated(env)
     assert not injob.simulated({})

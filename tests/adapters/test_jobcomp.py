@@ -44,6 +44,15 @@ def new_york() -> Iterator[None]:
     yield from _zone("America/New_York")
 
 
+@pytest.mark.parametrize("year", ["0001", "9999"])
+def test_a_time_at_the_ends_of_the_calendar_is_none(tmp_path: Path, year: str) -> None:
+    (tmp_path / "jobcomp").write_text(line().replace("EndTime=2026", f"EndTime={year}"))
+    end = last_end(tmp_path / "jobcomp", 12, uid=1000, name="dino/lr3e-4", since=SUBMIT)
+    assert end is not None
+    assert end.start is not None
+    assert end.end is None
+
+
 @pytest.mark.parametrize("hour", [5, 6])
 def test_the_hour_that_comes_twice_is_the_one_in_which_it_was_submitted(
     tmp_path: Path, new_york: None, hour: int

@@ -6,9 +6,11 @@ import gzip
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpuq.adapters.slurm import jobcomp_follow
 from gpuq.adapters.slurm.jobcomp_follow import Follower, Place, parse
 
 UID = 1000
@@ -187,6 +189,7 @@ def test_whatever_logrotate_calls_it_and_packed(reader: Reader, name: str) -> No
     if name.endswith(".gz"):
         old.write_bytes(gzip.compress(old.read_bytes()))
     reader.path.with_name("jobcomp.log.2.gz").write_bytes(b"\x1f\x8b\x08 cut off")
+    os.mkfifo(reader.path.with_name("jobcomp.log.3"))
     add(reader, text(3))
     assert reader.read() == ["2", "3"]
 
@@ -201,3 +204,24 @@ def test_an_empty_file_that_was_filled_and_rotated_away_meanwhile(reader: Reader
     add(reader, text(2))
     assert reader.read() == ["1", "2"]
     assert reader.read() == []
+
+
+def test_slurmctld_opens_the_new_file_right_after_the_old_one_was_read(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(reader, text(1))
+    assert reader.read() == ["1"]
+    old = rotate(reader)
+    real = jobcomp_follow._rest_of_old
+
+    def then_slurmctld_goes_on(*args: Any) -> Any:
+        answer = real(*args)
+        with old.open("a") as handle:
+            handle.write(text(2))
+        add(reader, text(3))
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobcomp_follow, "_rest_of_old", then_slurmctld_goes_on)
+        assert reader.read() == []
+    assert reader.read() == ["2", "3"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import multiprocessing
 import os
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,11 @@ import msgspec
 import pytest
 
 from gpuq.adapters import proc
+from gpuq.adapters.codestate import newer_than
 from gpuq.adapters.ledger import Claim, Entry, Ledger
 from gpuq.core.attempt import RECORD_VERSION, Ended, Outcome, Record, Request
+from gpuq.core.experiment.provenance import Provenance
+from gpuq.core.memory.values import MemorySummary
 from gpuq.errors import LedgerError
 from tests import DATA
 
@@ -75,6 +79,32 @@ def test_a_record_that_makes_no_sense_is_told_and_no_defect(ledger: Ledger, raw:
     _, claim = taken(ledger)
     claim.close()
     ledger.path("a", 1, "json").write_text(raw)
+    with pytest.raises(LedgerError, match=r"attempt1\.json is not a record that gpuq understands"):
+        ledger.read("a", 1)
+
+
+def test_a_record_of_files_whose_names_are_no_text_is_written(ledger: Ledger) -> None:
+    made = msgspec.structs.replace(record(ledger, 1), provenance=Provenance(untracked=("caf\udce9.py", "é.py")))
+    ledger.path("a", 1, "json").parent.mkdir(parents=True, exist_ok=True)
+    ledger.save(made)
+    assert ledger.read("a", 1).provenance == Provenance(untracked=("caf\ufffd.py", "é.py"))
+    assert newer_than(ledger.root, ("caf\ufffd.py", "gone.py"), 0.0) == ["gone.py"]
+
+
+@pytest.mark.parametrize("time", ["2026-11-29T13:00:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-12:00"])
+@pytest.mark.parametrize("field", ["reserved", "submitted", "end", "recorded", "held_at", "until"])
+def test_a_record_with_a_time_that_cannot_be_one_makes_no_sense(ledger: Ledger, field: str, time: str) -> None:
+    taken(ledger)[1].close()
+    path = ledger.path("a", 1, "json")
+    known = msgspec.structs.replace(
+        ledger.read("a", 1),
+        submitted=NOW,
+        ended=Ended(outcome=Outcome.SUCCEEDED, state="COMPLETED", start=NOW, end=NOW, recorded=NOW),
+        memory=MemorySummary(held=1, held_at=NOW, since=NOW, until=NOW),
+    )
+    raw = msgspec.json.encode(known).decode()
+    assert msgspec.json.decode(raw, type=Record).is_sane
+    path.write_text(re.sub(rf'("{field}":)"[^"]*"', rf'\1"{time}"', raw))
     with pytest.raises(LedgerError, match=r"attempt1\.json is not a record that gpuq understands"):
         ledger.read("a", 1)
 

@@ -96,8 +96,9 @@ def test_what_is_no_file_keeps_nobody_waiting(tmp_path: Path) -> None:
         read(Source.FILE, "hook", tmp_path)
     with pytest.raises(ConfigError, match="is no file"):
         read(Source.FILE, ".", tmp_path)
-    with pytest.raises(ConfigError, match="No such file"):
+    with pytest.raises(ConfigError, match="No such file") as missing:
         read(Source.FILE, "none", tmp_path)
+    assert missing.value.hint == f"install -m 600 /dev/null {tmp_path}/none, then paste the URL into it"
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     (tmp_path / "bytes").chmod(0o600)
     with pytest.raises(ConfigError, match="is no text"):

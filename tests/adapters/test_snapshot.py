@@ -151,6 +151,30 @@ def test_what_a_job_writes_into_the_copy_is_moved_out_of_it(top: Path, tmp_path:
     assert not keep.with_name("attempt2.left").exists()
 
 
+def test_what_a_gpuq_that_was_killed_had_copied_by_then_is_no_jobs(
+    top: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = top / "proj"
+    runs = project / "runs"
+    copy = snapshot.project_in(runs, TOKEN, project)
+
+    def killed_after_one_file(*args: object) -> list[str]:
+        until(lambda: (copy.parent / ".git").stat().st_ctime_ns < _now(tmp_path), lambda: "the clock stands still")
+        (copy / "new.py").write_text("copied")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshot, "_fill", killed_after_one_file)
+        patch.setattr(snapshot, "remove", lambda *args: None)
+        with pytest.raises(KeyboardInterrupt):
+            snapshot.make(project, runs, "dino/a", TOKEN, run(top, "rev-parse", "HEAD"), "")
+    assert (copy / "new.py").exists()
+    assert snapshot.sweep(project, runs, ()) == []
+    assert not (runs / ".gpuq" / "left").exists()
+    assert not (runs / ".gpuq" / "snapshots").exists()
+    assert len(run(top, "worktree", "list").splitlines()) == 1
+
+
 def _now(place: Path) -> int:
     """The file system's clock, which is coarse."""
     (place / "now").write_text("")

@@ -119,7 +119,8 @@ def test_too_little_evidence() -> None:
     assert advise([attempt(1, None)]).measured == 0
     two = advise([attempt(1, memory(2)), attempt(2, memory(2)), attempt(3, memory(2), Outcome.FAILED)])
     assert (two.enough, two.measured, two.whole) == (False, 3, 2)
-    assert too_little(two) == "too little evidence: 2 of 3 attempts were seen to a successful end (3 were looked at)"
+    said = "too little evidence: 2 of 3 attempts that it takes were seen to a successful end (3 were looked at)"
+    assert too_little(two) == said
     missed = memory(2, until=END - datetime.timedelta(minutes=10))
     assert not advise(three(missed)).enough, "the evaluation at the end was not seen"
     assert "not to its end" in advise(three(missed)).points[0].words

@@ -104,7 +104,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("alone", {"outcome": "NODE_FAIL"}, "node_fail", "certain", "scontrol show node"),
     ("cancelled.txt", {"outcome": "CANCELLED", "signal": 15}, "cancelled", "certain", "gpuq did not do it"),
     ("alone", {"outcome": "CANCELLED", "cancelled_by": "ann", "started": False}, "cancelled", "certain",
-     "cancelled before it had started by ann."),
+     "cancelled by ann before it had started."),
     ("alone", {"outcome": "CANCELLED", "state": "CANCELLED by 1000"}, "cancelled", "certain", "by user 1000"),
     ("alone", {"outcome": "CANCELLED", "state": "PREEMPTED"}, "preempted", "certain", "another job"),
     ("alone", {"outcome": "CANCELLED", "reason": "DependencyNeverSatisfied", "dependencies": ("afterok:12",)},
@@ -163,6 +163,20 @@ def test_every_log_is_used_and_every_row_has_a_case() -> None:
 )
 def test_a_single_line(line: str, code: int, verdict: str) -> None:
     assert judged(log=Log(parts=((line,),)), exit_code=code).id == verdict
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        ("uv: command not found", 127, "A command in job.sh does not exist in the job: uv."),
+        ("bin/a: No such file or directory", 127, "A command in job.sh does not exist in the job: bin/a."),
+        ("./a: Permission denied", 126, "A file that job.sh runs is not executable: ./a."),
+    ],
+)
+def test_what_gpuq_run_could_not_start_is_named(error: str, code: int, says: str) -> None:
+    line = f"FAILED cause=command exit={code} oom_kill=0 error={error} elapsed=0.0s at=2026-01-01T00:00:00Z"
+    found = judged(log=Log(parts=((line,),)), exit_code=code)
+    assert found.headline == says
 
 
 def test_an_assertion_of_a_thousand_threads_is_quoted_once() -> None:

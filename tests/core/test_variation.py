@@ -221,6 +221,17 @@ def test_hydras_added_keys_are_known() -> None:
     assert caught.value.hint == "did you mean +trainer.epochs?"
 
 
+def test_a_key_that_is_not_there_is_answered_with_those_that_are() -> None:
+    text = "LR=1e-3\npython t.py --help\npython t.py --lr $LR --out x\n"
+    for key, hint in (
+        ("--steps", "there are: LR, --lr, --out"),
+        ("--lrr", "did you mean --lr? there are also: LR, --out"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            change(text, [split_pair(f"{key}=20")], "job.sh")
+        assert caught.value.hint == hint
+
+
 def test_a_here_document_whose_delimiter_has_blanks_is_no_code() -> None:
     text = 'cat <<"E F" <<\'G\'"H" <<\\I\nLR=1 \'\nE F\nLR=2\nGH\nLR=3\nI\nLR=4\n'
     changed, (one,) = change(text, [split_pair("LR=5")], "job.sh")

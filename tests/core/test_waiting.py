@@ -514,3 +514,11 @@ def test_a_circle_of_dependencies_ends() -> None:
 
 def test_a_time_limit_as_squeue_prints_it() -> None:
     assert [clock_time(s) for s in (1800, 7200, 90061)] == ["30:00", "2:00:00", "1-01:01:01"]
+
+
+@pytest.mark.parametrize("shown", ["127_[7,9]", "127_7", "127+1", "127"])
+def test_what_is_advised_for_a_part_of_a_job_is_a_command_that_takes_it(shown: str) -> None:
+    mine = job(127, id=shown, name="arr", reason="BeginTime", start=after(48 * HOUR))
+    answer = explain(scene(mine, name=shown))
+    assert shown in answer.headline
+    assert answer.advice == ("to let it start at once: gpuq release 127",)

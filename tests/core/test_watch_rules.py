@@ -196,6 +196,13 @@ def test_open_problems_survive_the_store() -> None:
     assert judge(msgspec.json.decode(raw, type=dict[str, Open]), View(dead={"7": "looks dead"}), 9.0)[1] == []
 
 
+@pytest.mark.parametrize(("job", "command"), [("7", "gpuq cancel 7"), ("7_3", "scancel 7_3"), ("7+1", "scancel 7+1")])
+def test_a_part_that_looks_dead_is_given_up_without_the_others(job: str, command: str) -> None:
+    _, events = judge({}, View(dead={job: "looks dead"}), 1.0)
+    assert events[0].problem is not None
+    assert events[0].problem.advice.endswith(f"to give it up: {command}")
+
+
 def test_what_cannot_be_told_now_has_neither_begun_nor_is_it_over() -> None:
     """Whether a job is dead is not known for a moment while another Slurm of the host starts one."""
     seen = View(dead={"7": "looks dead"})

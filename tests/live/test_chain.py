@@ -126,6 +126,24 @@ def test_interrupted(slurm_shared: Embedded, project: Project, tmp_path: Path) -
     assert not (project.root / "order").exists()
 
 
+@pytest.mark.one_release
+def test_interrupted_when_slurm_has_taken_the_last(slurm_shared: Embedded, project: Project, tmp_path: Path) -> None:
+    """It would wait for nothing once the first is cancelled, and run."""
+    for tag in "ab":
+        project.run(tag, ORDER)
+    before = project.listing()
+    mark = tmp_path / "mark"
+    project.wrap("sbatch", f'"$REAL" "$@"; case "$*" in *--job-name=b*) touch {mark}; exec sleep 600;; esac')
+    process = project.start("chain", "a", "b")
+    until(mark.exists, project.listing)
+    process.send_signal(signal.SIGINT)
+    ran = project.finish(process)
+    assert ran.code == 130, ran
+    assert slurm_shared.queued() == ""
+    assert project.listing() == before
+    assert not (project.root / "order").exists()
+
+
 def test_a_key_outlives_what_the_chain_waited_for(slurm_shared: Embedded, project: Project) -> None:
     for tag in ("parent", "a", "b"):
         project.run(tag, "exit 1" if tag == "parent" else "true")
@@ -137,15 +155,14 @@ def test_a_key_outlives_what_the_chain_waited_for(slurm_shared: Embedded, projec
     assert project.gpuq(*args).ok().stdout == first
 
 
-def test_hold_holds_the_whole_chain(slurm_shared: Embedded, project: Project) -> None:
+def test_hold_holds_the_first_and_its_release_lets_the_chain_go(slurm_shared: Embedded, project: Project) -> None:
     for tag in "ab":
         project.run(tag, ORDER)
     project.gpuq("chain", "a", "b", "--hold").ok()
     states = [row["state"] for row in project.gpuq("queue", "--json").ok().json["jobs"]]
     assert states == ["PENDING", "PENDING"]
-    project.gpuq("release", "a").ok()
-    if project.gpuq("queue", "--json").ok().json["jobs"]:
-        project.gpuq("release", "b")
+    assert [project.record(tag).request.hold for tag in "ab"] == [True, False]
+    project.gpuq("release", "a").ok()  # lets the chain go, as the help of --hold says
     project.gpuq("wait", "a", "b", "--timeout", "60").ok()
     assert (project.root / "order").read_text().split() == ["a", "b"]
 
@@ -169,5 +186,8 @@ def test_a_dry_run(slurm_shared: Embedded, project: Project) -> None:
     assert [one["tag"] for one in shown["attempts"]] == ["a", "b"]
     shown = project.gpuq("chain", "a", "b", "a", "--dry-run", "--json").ok().json
     assert [one["attempt"] for one in shown["attempts"]] == [1, 1, 2]
-    assert "would submit a attempt 2" in project.gpuq("chain", "a", "a", "--dry-run").ok().stderr
+    first, second = project.gpuq("chain", "a", "a", "--ok", "--dry-run").ok().stderr.splitlines()
+    assert "when the one before" not in first
+    assert second.startswith("would submit a attempt 2: ")
+    assert second.endswith(", when the one before has succeeded")
     assert project.listing() == before

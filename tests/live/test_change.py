@@ -22,7 +22,7 @@ def test_cancel_a_running_and_a_waiting_one(slurm_shared: Embedded, project: Pro
     waiting = project.submit("a")
     ran = project.gpuq("cancel", "a").ok()
     assert f"a attempt 2 (job {waiting}): cancelled" in ran.stdout
-    assert f"other attempts of it are open too: jobs {job}" in ran.stderr
+    assert f"other attempts of it are open too: job {job}" in ran.stderr
     assert project.gpuq("cancel", str(job)).ok().stdout.startswith(f"a attempt 1 (job {job}): cancelled")
     for number in (1, 2):
         ended = project.ended("a", number)
@@ -32,7 +32,7 @@ def test_cancel_a_running_and_a_waiting_one(slurm_shared: Embedded, project: Pro
     job = project.submit("a", "--hold")
     project.submit("a", "--hold")
     project.gpuq("cancel", "a").ok()
-    assert f"other attempts of it are open too: jobs {job}" in project.gpuq("cancel", "a").exits(11).stderr
+    assert f"other attempts of it are open too: job {job}" in project.gpuq("cancel", "a").exits(11).stderr
 
 
 def test_a_submission_under_way_does_not_keep_another_attempt_from_being_cancelled(
@@ -201,6 +201,8 @@ def test_as_an_ordinary_user(slurm_shared: Embedded) -> None:
         slurm_shared.wait_state(job, "RUNNING")
         # root looks at it, and does not change it
         project.gpuq("status", "a").ok()
+        runs = project.gpuq("status", "--json").ok().json["runs"]
+        assert [(run["tag"], run["attempts"][0]["state"]) for run in runs] == [("a", "RUNNING"), ("b", "PENDING")]
         project.gpuq("wait", "a", "--timeout", "0").exits(27)
         assert "nobody's" in project.gpuq("cancel", "a").exits(11).stderr
         ran = project.gpuq("cancel", "a", prefix=prefix).ok()

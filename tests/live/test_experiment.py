@@ -125,6 +125,8 @@ def test_one_variable_from_the_proven_run_to_the_table_of_results(slurm_shared: 
     assert "uv.lock" not in shown
     project.run("base", JOB)
     (project.root / "gpuq.toml").write_text((project.root / "gpuq.toml").read_text() + "# edited, and no code\n")
+    (project.root / "ops").mkdir(exist_ok=True)
+    (project.root / "ops" / "decisions.md").write_text("decided before every submission: no code\n")
     told = project.gpuq("submit", "base").ok().stderr
     first, second = (project.record("base", number).job_id for number in (1, 2))
     how = f"gpuq diff {first} {second}"

@@ -243,6 +243,25 @@ def test_a_full_disk_refuses_the_submission(slurm_shared: Embedded, small_disk: 
     project.submit("a", "--hold")
 
 
+@pytest.mark.one_release
+def test_a_disk_that_fills_up_under_a_chain_leaves_none_of_its_jobs(
+    slurm_shared: Embedded, small_disk: Path, project: Project
+) -> None:
+    """The second would wait for nothing once the first is cancelled."""
+    for tag in ("a", "b"):
+        project.run(tag)
+    filler = small_disk / ".filler"
+    second = 'case "$*" in *--job-name=b*) cat /dev/zero > '
+    project.wrap("sbatch", f'"$REAL" "$@"; {second}{filler} 2>/dev/null;; esac; exit 0')
+    ran = project.gpuq("chain", "a", "b").exits(8)
+    project.unwrap()
+    filler.unlink()
+    assert "what Slurm had accepted was cancelled" in ran.stderr
+    assert "still there" not in ran.stderr
+    assert slurm_shared.queued() == ""
+    assert [project.numbers(tag) for tag in ("a", "b")] == [[], []]
+
+
 def test_a_disk_that_fills_up_under_a_submission_loses_no_job(
     slurm_shared: Embedded, small_disk: Path, project: Project
 ) -> None:

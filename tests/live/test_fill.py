@@ -52,6 +52,8 @@ def times(slurm: Embedded, job: int) -> float:
 
 def test_filler_saves_makes_way_and_goes_on(slurm: Embedded, project: Project) -> None:
     run = project.run("filler", TRAIN)
+    said = project.gpuq("submit", "filler", "--fill", "--hold", "--dry-run").ok().stderr
+    assert said.splitlines()[-1].endswith(", makes way for others, held")
     shown = project.gpuq("submit", "filler", "--fill", "--dry-run", "--json").ok().json
     assert "--partition=bg" in shown["argv"]
     assert "--requeue" in shown["argv"]

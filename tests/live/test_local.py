@@ -342,6 +342,7 @@ def test_a_plain_user_without_confinement(stranger: str) -> None:
         assert answer["state"] == "up"
         assert answer["confined"] is False
         assert "not root" in answer["missing"][0]
+        assert answer["code"] == "0\n", "gpuq run takes the GPU that stands in for one"
         assert answer["cuda"] == "0\n"
         assert answer["left"] == []
     finally:
@@ -356,14 +357,16 @@ from gpuq.adapters.embedded.state import Options
 from tests.embedded import Embedded
 slurm = Embedded(Path(sys.argv[1]), Options())
 now = slurm.up()
-job = slurm.sbatch("echo $CUDA_VISIBLE_DEVICES > cuda; sleep 300", "--gres=gpu:1")
+gpuq = f"{sys.executable} -m gpuq"
+job = slurm.sbatch(f"{gpuq} run -- bash -c 'echo $CUDA_VISIBLE_DEVICES > cuda'; echo $? > code; sleep 300", "--gres=gpu:1")
 slurm.wait_state(job, "RUNNING")
-slurm.wait(lambda: (slurm.dir / "cuda").read_text() if (slurm.dir / "cuda").exists() else "", ("0\\n",))
+slurm.wait(lambda: (slurm.dir / "code").read_text() if (slurm.dir / "code").exists() else "", ("0\\n", "15\\n"))
 slurm.kill_everything()
 slurm.up()
 slurm.down(cancel=True)
 print(json.dumps({"state": now.state, "confined": now.confinement.on, "missing": now.confinement.missing,
-                  "cuda": (slurm.dir / "cuda").read_text(), "left": slurm.leftovers()}))
+                  "code": (slurm.dir / "code").read_text(), "left": slurm.leftovers(),
+                  "cuda": (slurm.dir / "cuda").read_text() if (slurm.dir / "cuda").exists() else ""}))
 """
 
 

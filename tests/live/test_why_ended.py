@@ -95,7 +95,7 @@ def test_cancelled_by_whom(slurm_shared: Embedded, project: Project) -> None:
     project.gpuq("cancel", "a").ok()
     project.ended("a", 2)
     user = project.record("a", 2).cancelled_by
-    assert why(project, "a")["answer"]["headline"] == f"It was cancelled before it had started by {user}."
+    assert why(project, "a")["answer"]["headline"] == f"It was cancelled by {user} before it had started."
 
 
 def test_a_log_that_cannot_be_made(slurm_shared: Embedded, project: Project) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from gpuq.core.job import ENDED, JobEnd
+from gpuq.core.job import ENDED, JobEnd, is_sane
 
 _LINE = re.compile(
     r"JobId=(?P<id>\d+) UserId=(?P<user>.*?)\((?P<uid>\d+)\) GroupId=.*? Name=(?P<name>.*) JobState=(?P<state>\S+) "
@@ -104,7 +104,8 @@ def rotated(path: Path) -> list[Path]:
         names = [name for name in os.listdir(path.parent) if name.startswith((f"{path.name}.", f"{path.name}-"))]
     except OSError:
         return []
-    return sorted(map(path.with_name, names), key=_written, reverse=True)
+    found = filter(Path.is_file, map(path.with_name, names))  # a pipe would keep us waiting
+    return sorted(found, key=_written, reverse=True)
 
 
 def opened(path: Path) -> BinaryIO:
@@ -131,9 +132,10 @@ def moments(text: str, zone: datetime.tzinfo | None) -> list[datetime.datetime]:
     """When clocks in `zone` showed `text`, in order; empty where it is no time."""
     try:
         wall = datetime.datetime.fromisoformat(text)
-        return sorted(wall.replace(tzinfo=zone, fold=fold).astimezone(datetime.UTC) for fold in (0, 1))
+        found = sorted(wall.replace(tzinfo=zone, fold=fold).astimezone(datetime.UTC) for fold in (0, 1))
     except (ValueError, OverflowError):
         return []
+    return [moment for moment in found if is_sane(moment)]
 
 
 def first_from(earliest: datetime.datetime, readings: list[datetime.datetime]) -> datetime.datetime | None:

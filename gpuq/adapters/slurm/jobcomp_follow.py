@@ -78,8 +78,10 @@ class Follower:
             return found, old or place
         with handle:
             if not _is(handle, place):
+                # looked at before the old one is read: what slurmctld has begun to write here comes after all of that
+                begun = os.fstat(handle.fileno()).st_size > 0
                 found, old = _rest_of_old(self.path, place, uid)
-                if old is not None and os.fstat(handle.fileno()).st_size == 0:
+                if old is not None and not begun:
                     return found, old  # slurmctld writes to the old one until it is told to open its files again
                 place = Place()
             data = b""

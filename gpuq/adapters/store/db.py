@@ -44,6 +44,9 @@ def open_store(path: Path, *, timeout: float = 10.0) -> sqlite3.Connection:
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute("CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)")
+        except UnicodeDecodeError:  # SQLite quotes what it found
+            connection.close()
+            raise sqlite3.DatabaseError("it is damaged") from None
         except BaseException:
             connection.close()
             raise
@@ -78,4 +81,7 @@ def migrate(connection: sqlite3.Connection, part: str, steps: Sequence[str]) -> 
 
 def _version(connection: sqlite3.Connection, part: str) -> int:
     row = connection.execute("SELECT version FROM parts WHERE name = ?", (part,)).fetchone()
-    return int(row[0]) if row else 0
+    try:
+        return int(row[0]) if row else 0
+    except (TypeError, ValueError, OverflowError):
+        raise sqlite3.DatabaseError(f"{part}: its version is no number") from None

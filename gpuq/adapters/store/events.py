@@ -138,12 +138,14 @@ class EventStore:
 
     def cursor(self, name: str) -> bytes | None:
         """What was last saved under this name; None: nothing."""
-        row = self._db.execute("SELECT value FROM cursors WHERE name = ?", (name,)).fetchone()
+        row = self._db.execute("SELECT CAST(value AS BLOB) FROM cursors WHERE name = ?", (name,)).fetchone()
         return bytes(row[0]) if row else None
 
     def cursors(self, prefix: str) -> dict[str, bytes]:
         """All that were saved under names that begin so."""
-        rows = self._db.execute("SELECT name, value FROM cursors WHERE substr(name, 1, ?) = ?", (len(prefix), prefix))
+        rows = self._db.execute(
+            "SELECT name, CAST(value AS BLOB) FROM cursors WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)
+        )
         return {name: bytes(value) for name, value in rows}
 
     def has(self, key: str) -> bool:

@@ -49,6 +49,19 @@ CODE = frozenset(
 NOT_CODE = frozenset({"__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".ruff_cache", ".pytest_cache"})
 """Directories that are made by tools, also where git is not told to ignore them."""
 
+_FOR_PEOPLE = frozenset(
+    {
+        PROJECT_FILE,
+        "AGENTS.md",
+        "CLAUDE.md",
+        "ops/decisions.md",
+        ".gitignore",
+        ".claude/settings.json",
+        ".codex/hooks.json",
+    }
+)
+"""Files of `gpuq init`. AGENTS.md asks for a line in ops/decisions.md before every submission."""
+
 _LOCKS = ("uv.lock", "poetry.lock", "pdm.lock", "pixi.lock", "Pipfile.lock", "flake.lock")
 _PINS = (("requirements", (".txt",)), ("environment", (".yml", ".yaml")), ("conda", (".yml", ".yaml", ".txt")))
 
@@ -72,8 +85,12 @@ def few(names: Iterable[str], most: int = 4) -> str:
 
 
 def code_only(names: Iterable[str]) -> list[str]:
-    """`names` without what tools make (NOT_CODE), and without gpuq's own settings: no program reads them."""
-    return [name for name in names if name != PROJECT_FILE and not NOT_CODE.intersection(name.split("/"))]
+    """`names` without what tools make (NOT_CODE), and without what `gpuq init` writes: no program reads that.
+
+    >>> code_only(["train.py", "ops/decisions.md", "AGENTS.md", ".venv/bin/activate"])
+    ['train.py']
+    """
+    return [name for name in names if name not in _FOR_PEOPLE and not NOT_CODE.intersection(name.split("/"))]
 
 
 def new_blob(part: str) -> str | None:

@@ -151,7 +151,7 @@ def keys(script: Script) -> list[str]:
     for word in script.words:
         program = first.setdefault(word.command, word.raw)
         match = re.match(r"(\+{0,2}[A-Za-z_][\w.]*)=|(--[A-Za-z][\w-]*)", word.raw)
-        if match and program not in _NOT_PROGRAMS:
+        if match and program not in _NOT_PROGRAMS and match[2] != "--help":
             found[match[1] or match[2]] = None
     found.update((default.name, None) for default in script.defaults)
     return list(found)
@@ -170,7 +170,10 @@ def _only(places: list[Place], key: str, script: Script, name: str, via: tuple[s
         close = difflib.get_close_matches(key, known, n=1) or [
             one for one in known if one.strip("-+").lower() == key.strip("-+").lower()
         ]
-        hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(known[:20])}" if known else ""
+        others = ", ".join([one for one in known if one not in close][:20])
+        hint = f"did you mean {close[0]}?" if close else ""
+        if others:
+            hint = f"{hint} there are also: {others}" if hint else f"there are: {others}"
         raise UsageError(f"{name} has no variable or option {key}", hint=hint)
     if len(places) > 1:
         where = ", ".join(f"{name}:{place.line}" for place in places)

@@ -157,7 +157,7 @@ def advise(records: Sequence[Record]) -> Advice:
 
 def too_little(advice: Advice) -> str:
     """The sentence for advice that rests on too few attempts."""
-    return f"too little evidence: {advice.whole} of {ENOUGH} attempts were seen to a successful end" + (
+    return f"too little evidence: {advice.whole} of {ENOUGH} attempts that it takes were seen to a successful end" + (
         f" ({advice.measured} were looked at)" if advice.measured != advice.whole else ""
     )
 

@@ -7,9 +7,9 @@ when room is needed. `memory.peak` and Slurm's MaxRSS count it all, and say noth
 
 from __future__ import annotations
 
-import datetime
-
 import msgspec
+
+from gpuq.core.job import Moment, is_sane
 
 
 class MemorySummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class MemorySummary(msgspec.Struct, frozen=True, kw_only=True):
     shmem: int | None = None
     swap: int | None = None
     """Its parts at that moment."""
-    held_at: datetime.datetime | None = None
+    held_at: Moment | None = None
     phase: str = ""
     """How far its log said it was, at about that height: `step=120 part=evaluation`; empty: not known."""
     untold: int = 0
@@ -49,8 +49,8 @@ class MemorySummary(msgspec.Struct, frozen=True, kw_only=True):
     host_available: int | None = None
     """The lowest MemAvailable of the host."""
     looks: int = 0
-    since: datetime.datetime | None = None
-    until: datetime.datetime | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     """First and last look."""
     cgroup: int | None = None
     """Version of cgroups."""
@@ -61,6 +61,11 @@ class MemorySummary(msgspec.Struct, frozen=True, kw_only=True):
     def seconds(self) -> float:
         """Between the first and the last look."""
         return (self.until - self.since).total_seconds() if self.since and self.until else 0.0
+
+    @property
+    def is_sane(self) -> bool:
+        """False where a time in it cannot be one."""
+        return is_sane(self.held_at) and is_sane(self.since) and is_sane(self.until)
 
     @property
     def at_limit(self) -> bool:

@@ -88,7 +88,7 @@ HOST: tuple[Rule, ...] = (
     ),
     Rule(
         id="cancelled",
-        headline="It was cancelled[ {before_start}][ by {cancelled_by}]{cancelled_else}.",
+        headline="It was cancelled[ by {cancelled_by}][ {before_start}]{cancelled_else}.",
         advice=(AGAIN,),
         outcomes=("CANCELLED",),
         confidence="certain",

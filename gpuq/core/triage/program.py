@@ -182,6 +182,7 @@ PROGRAM: tuple[Rule, ...] = (
         advice=("call it by path, or set PATH in job.sh: a job reads no ~/.bashrc", AGAIN),
         confidence="certain",
         anchors=(
+            "FAILED cause=command ",
             "ommand not found",
             ": not found",
             "Failed to spawn: ",
@@ -198,7 +199,8 @@ PROGRAM: tuple[Rule, ...] = (
         r"|fork/exec (?P<what9>\S+): no such file"
         r"|execve\(\): (?P<what4>\S+): No such file|/usr/bin/env: .(?P<what5>[\w.+-]+).: No such file"
         r"|line \d+: (?P<what7>\S+): (?:(?P<what6>\S+): bad interpreter: No such file|cannot execute: required file)"
-        r"|line \d+: (?P<what8>\S*bin/\S+): No such file or directory$",
+        r"|line \d+: (?P<what8>\S*bin/\S+): No such file or directory$"
+        r"|^FAILED cause=command .*?error=\"?(?P<what10>[^\s:\"]+): (?:command not found|No such file or directory)\b",
         exits=(127,),
     ),
     Rule(
@@ -206,7 +208,7 @@ PROGRAM: tuple[Rule, ...] = (
         headline="A file that job.sh runs is not executable[: {what}].",
         advice=("chmod +x on that file",),
         anchors=("Permission denied",),
-        pattern=r"(?:line \d+|execve\(\)): (?P<what>\S+): Permission denied",
+        pattern=r"(?:line \d+|execve\(\)|^FAILED cause=command .*?error=\"?)(?:: )?(?P<what>[^\s\"]+): Permission denied",
         exits=(126,),
     ),
     Rule(

@@ -28,7 +28,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Job
     name: str
-    """What commands take: the TAG, or the job id."""
+    """What a person calls it: the TAG, or the job's id as Slurm shows it (`12_[3-9]`)."""
     asks: Allocation
     rows: tuple[Job, ...]
     """The queue, with those ended jobs that slurmctld remembers."""
@@ -44,6 +44,11 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     """Slurm will cancel the job when its dependency can never be satisfied."""
     with_gpu: Estimate | None = None
     without_gpu: Estimate | None = None
+
+    @property
+    def ref(self) -> str:
+        """What commands that change it take: the TAG, or the id of the whole job."""
+        return str(self.job.number) if self.name == self.job.id else self.name
 
     @property
     def partition(self) -> Partition | None:
@@ -132,7 +137,7 @@ def share_advice(share: Share, scene: Scene) -> tuple[str, ...]:
     advice = []
     left, each = share.cpus - share.taken, share.partition.max_memory_per_cpu
     if share.for_memory and each and left >= share.asked:
-        advice.append(f"if it can do with less: gpuq set {scene.name} --mem {left * each // 2**20}M (free now)")
+        advice.append(f"if it can do with less: gpuq set {scene.ref} --mem {left * each // 2**20}M (free now)")
     return (*advice, *(f"gpuq wait {holder.job.number}" for holder in share_holders(share, scene)[:1]))
 
 
@@ -205,7 +210,7 @@ def room_advice(what: str, scene: Scene, holders: list[Holder]) -> tuple[str, ..
     advice = []
     free = (node.memory - node.memory_used) // 2**20
     if what == "memory" and free >= 64 and scene.asks.memory is not None:
-        advice.append(f"if it can do with less: gpuq set {scene.name} --mem {free}M (free now)")
+        advice.append(f"if it can do with less: gpuq set {scene.ref} --mem {free}M (free now)")
     elif what == "memory" and scene.asks.memory is None:
         advice.append(f"say how much it needs: scontrol update JobId={scene.job.id} MinMemoryNode=MEGABYTES")
     if holders:

@@ -84,7 +84,7 @@ def _launch_failed(scene: Scene) -> Answer | None:
         f"{scene.name} is held: Slurm could not start job {job.id} on its node and put it back; "
         "it stays held until somebody releases it",
         reason_line(job),
-        advice=(f"find the cause: grep -n 'error' {log} | tail", f"then: gpuq release {scene.name}"),
+        advice=(f"find the cause: grep -n 'error' {log} | tail", f"then: gpuq release {scene.ref}"),
     )
 
 
@@ -104,9 +104,9 @@ def _dead_dependency(scene: Scene) -> Answer | None:
         what = f"job {root.number}{name} {state if state == 'did not succeed' else 'is ' + state}"
         if root.depth > 1:
             what = f"it waits for job {dead[0].number}, which can never run either, because {what}"
-    advice = [f"give it up: gpuq cancel {scene.name}", f"or run it anyway: scontrol update JobId={job.id} Dependency="]
+    advice = [f"give it up: gpuq cancel {scene.ref}", f"or run it anyway: scontrol update JobId={job.id} Dependency="]
     if scene.cancels_orphans:
-        advice = ["Slurm cancels it by itself at its next look; then: gpuq resubmit " + scene.name]
+        advice = ["Slurm cancels it by itself at its next look; then: gpuq resubmit " + scene.ref]
     return _answer(
         "dependency-never",
         f"{scene.name} will never run: {what}",
@@ -130,7 +130,7 @@ def _too_long(scene: Scene) -> Answer | None:
         f"{scene.name} will never run: asks {asks}, partition allows {clock_time(partition.max_time)} "
         f"({partition.name})",
         reason_line(job),
-        advice=(f"gpuq set {scene.name} --time {slurm_time(partition.max_time)}",),
+        advice=(f"gpuq set {scene.ref} --time {slurm_time(partition.max_time)}",),
     )
 
 
@@ -149,14 +149,14 @@ def _too_big(scene: Scene) -> Answer | None:
     parts, advice = [], []
     if asks.cpus > most_cpus and not several:
         parts.append(f"asks for {asks.cpus} CPUs, {_most(scene, cpu_cap == most_cpus)} {most_cpus}")
-        advice.append(f"gpuq cancel {scene.name}; then gpuq submit with at most --cpus {most_cpus}")
+        advice.append(f"gpuq cancel {scene.ref}; then gpuq submit with at most --cpus {most_cpus}")
     if asks.memory is not None and asks.memory > most_memory and not several:
         most = _most(scene, memory_cap == most_memory)
         parts.append(f"asks for {format_size(asks.memory)} of memory, {most} {format_size(most_memory)}")
-        advice.append(f"gpuq set {scene.name} --mem {most_memory // 2**20}M")
+        advice.append(f"gpuq set {scene.ref} --mem {most_memory // 2**20}M")
     if asks.gpus > most_gpus and not several:
         parts.append(f"asks for {asks.gpus} GPUs, no node has more than {most_gpus}")
-        advice.append(f"gpuq cancel {scene.name}")
+        advice.append(f"gpuq cancel {scene.ref}")
     stuck = job.reason.split(",")[0] in {"PartitionConfig", "BadConstraints", "PartitionNodeLimit"}
     if not parts and not stuck:
         return None
@@ -189,7 +189,7 @@ def _held(scene: Scene) -> Answer | None:
             "held",
             f"{scene.name} is held; it waits for nothing but its release",
             reason_line(job),
-            advice=(f"gpuq release {scene.name}",),
+            advice=(f"gpuq release {scene.ref}",),
         )
     return None
 
@@ -246,7 +246,7 @@ def _begin_time(scene: Scene) -> Answer | None:
         f"{scene.name} may not start{when}: {why}",
         reason_line(job),
         f"Restarts={scene.asks.restarts}" if requeued else "",
-        advice=(f"to let it start at once: gpuq release {scene.name}",),
+        advice=(f"to let it start at once: gpuq release {scene.ref}",),
     )
 
 
@@ -322,7 +322,7 @@ def _busy(scene: Scene) -> Answer | None:
         head = f"{scene.name} waits: {what} held by {holder_name(first)} {until_words(first, scene.now)}{behind}"
         advice = [f"gpuq wait {first.job.number}"]
         if any(other.uid == job.uid for other in ahead):
-            advice.append(f"to run it before your others: gpuq top {scene.name}")
+            advice.append(f"to run it before your others: gpuq top {scene.ref}")
         details = [f"{holder_name(holder)} holds a GPU {until_words(holder, scene.now)}" for holder in holders[1:]]
         details += [f"also short: {short_words(one, scene)}" for one in short[1:]]
         return _answer("gpu-busy", head, *evidence, advice=tuple(advice), details=tuple(details))
@@ -348,7 +348,7 @@ def _behind(scene: Scene) -> Answer | None:
             head += ", and Slurm keeps the node's room for the GPU job that is to start next"
         advice = [f"gpuq why {first.number}"]
         if any(other.uid == job.uid for other in ahead):
-            advice.append(f"to run it before your others: gpuq top {scene.name}")
+            advice.append(f"to run it before your others: gpuq top {scene.ref}")
         return _answer("behind", head, *evidence, advice=tuple(advice), confidence="likely")
     reason = job.reason.strip().rstrip(":")
     if reason in {"", "None", "Resources", "Priority", "ReqNodeNotAvail", "ReqNodeNotAvail, UnavailableNodes"}:

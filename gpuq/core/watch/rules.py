@@ -203,7 +203,8 @@ def _dead(view: View) -> list[Problem] | None:
             rule="job-dead",
             subject=_named(view, job),
             text=text,
-            advice=f"gpuq gpu; gpuq log {job.split('_')[0]} --tail 20; to give it up: gpuq cancel {job}",
+            advice=f"gpuq gpu; gpuq log {job.split('_')[0]} --tail 20; to give it up: "
+            + (f"gpuq cancel {job}" if job.isdecimal() else f"scancel {job}"),  # the others of an array go on
         )
         for job, text in view.dead.items()
     ]

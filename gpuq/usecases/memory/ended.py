@@ -27,9 +27,10 @@ def with_memory(
 def load(path: Path) -> MemorySummary | None:
     """A summary that was written from inside a job; None: there is none, or it cannot be understood."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=MemorySummary)
+        found = msgspec.json.decode(path.read_bytes(), type=MemorySummary)
     except (OSError, msgspec.MsgspecError, RecursionError):
         return None
+    return found if found.is_sane else None
 
 
 _MOST = (

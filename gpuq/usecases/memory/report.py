@@ -232,18 +232,16 @@ def _store(ctx: Context) -> Iterator[SampleStore | None]:
     if not path.exists():
         yield None
         return
-    try:
-        connection = open_store(path)
-    except (sqlite3.Error, OSError) as error:
-        ctx.say(f"warning: {path}: {error}")
-        yield None
-        return
-    try:
-        yield SampleStore(connection)
-    except sqlite3.Error as error:
-        ctx.say(f"warning: {path}: {error}")
-    finally:
-        connection.close()
+    with contextlib.ExitStack() as stack:
+        store = None
+        try:
+            store = SampleStore(stack.enter_context(contextlib.closing(open_store(path))))
+        except (sqlite3.Error, OSError) as error:
+            ctx.say(f"warning: {path}: {error}")
+        try:
+            yield store
+        except (sqlite3.Error, msgspec.MsgspecError) as error:
+            ctx.say(f"warning: {path}: {error}")
 
 
 # advice -----------------------------------------------------------------------------------------------------------

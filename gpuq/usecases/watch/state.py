@@ -100,10 +100,13 @@ class Keeper:
             name.removeprefix(self._job): msgspec.json.decode(value, type=Watched)
             for name, value in store.cursors(self._job).items()
         }
-        arrays = {
-            int(name.removeprefix(self._array)): msgspec.json.decode(value, type=Array)
-            for name, value in store.cursors(self._array).items()
-        }
+        try:
+            arrays = {
+                int(name.removeprefix(self._array)): msgspec.json.decode(value, type=Array)
+                for name, value in store.cursors(self._array).items()
+            }
+        except ValueError as error:  # msgspec's are ValueErrors, too
+            raise msgspec.DecodeError(f"an array of jobs is not understood: {error}") from None
         self._jobs, self._arrays, self._logs, self._bytes = jobs, arrays, small.logs, raw or b""
         state = State(
             serial=small.serial,

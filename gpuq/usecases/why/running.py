@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuq.core.inside.runlines import STEP, WAITING, Line, read
-from gpuq.core.job import Job
+from gpuq.core.job import Job, Phase
 from gpuq.core.triage.diagnosis import Answer
 from gpuq.core.units import format_duration
 from gpuq.errors import GpuqError
@@ -21,6 +21,14 @@ def why_running(ctx: Context, target: Target, job: Job) -> Answer:
     left = None if job.time_limit is None else max(0, job.time_limit - job.elapsed)
     runs = f"{name} runs for {format_duration(job.elapsed)} now"
     limit = "without a time limit" if left is None else f"its time limit ends it in {format_duration(left)}"
+    if job.phase is Phase.ENDING:
+        return Answer(
+            id="ending",
+            headline=f"{name} is over, or is being put back into the queue: Slurm clears up after it",
+            confidence="certain",
+            evidence=(f"Slurm: job {job.id} is {job.state} on {job.node or '?'}",),
+            advice=(f"gpuq wait {name}",),
+        )
     evidence = [f"Slurm: job {job.id} is {job.state} on {job.node or '?'}; {limit}"]
     last = _last(target)
     if last is not None:
@@ -32,7 +40,10 @@ def why_running(ctx: Context, target: Target, job: Job) -> Answer:
             headline=f"{name} {dead[:1].lower()}{dead[1:]}",
             confidence="likely",
             evidence=tuple(evidence),
-            advice=(f"gpuq cancel {name}", f"or, to have it started again: scontrol requeue {job.number}"),
+            advice=(
+                f"gpuq cancel {name}" if job.whole else f"scancel {job.id}",  # the others of the array go on
+                f"or, to have it started again: scontrol requeue {job.id}",
+            ),
         )
     if last is not None and last[0].kind == WAITING and last[0].get("for") == "vram":
         held = last[0].get("held_by")
