@@ -203,8 +203,6 @@ start_daemons() {
   systemctl reset-failed "${daemons[@]}" 2>/dev/null || true
   systemctl start munge ${paths_watched[@]+"${paths_watched[@]}"}
   if [[ $load == restart ]]; then
-    # The old slurmd must not register with the new slurmctld: with a GPU less than configured, the node would stay drained.
-    systemctl stop slurmd
     for unit in slurmctld slurmd; do say "starting $unit" && systemctl restart "$unit"; done
   else
     say "scontrol reconfigure"
@@ -253,6 +251,9 @@ if [[ ! $root ]]; then
     (umask 077 && head -c 1024 /dev/urandom >/etc/munge/munge.key) && chown munge:munge /etc/munge/munge.key
   fi
 fi
+# Neither may the old slurmd register with the new slurmctld, nor with the old one by the new files (it is told to reload
+# half a minute after each start of slurmctld): with a GPU less than is configured there, the node would stay drained.
+[[ $root || $load != restart ]] || systemctl stop slurmd 2>/dev/null || true
 install_files
 if [[ ! $root ]]; then
   start_daemons
