@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuq.core.event import QUIET, Digest, Ending, Event, Kind, Problem, Queue
@@ -251,6 +251,7 @@ def test_names_and_reasons_of_any_kind_become_printable_and_short() -> None:
 
 
 @given(st.text(st.characters(), max_size=300), st.sampled_from(Kind))
+@example("\n", Kind.DIGEST)
 def test_any_text_can_be_stored(text: str, kind: Kind) -> None:
     one = Event(
         key="k",

@@ -50,7 +50,8 @@ def notice_of(event: Event, config: Config) -> Notice:
     level, title, text, values = _WORDS[event.kind](event)
     values = {key: clean(value) for key, value in values.items()}
     values |= _queue_values(event) | {"kind": event.kind.value, "time": clock(event.time, event.time)}
-    title, text = one_line(title), clean(text)
+    # a subject may be blank in all that it has
+    title, text = one_line(title) or event.kind.value.replace("_", " "), clean(text)
     chosen = config.kind(event.kind)
     if chosen.title is not None:
         title = one_line(fill(chosen.title, {**values, "default": title})) or title
