@@ -15,7 +15,7 @@ GIB = 1024**3
 
 
 def test_a_single_point_can_be_seen(tmp_path: Path) -> None:
-    image = pytest.importorskip("matplotlib.image")
+    image = pytest.importorskip("matplotlib.image", reason="not installed: matplotlib (pip install gpuq-slurm[dev])")
     picture = tmp_path / "one.png"
     plotfile.write(picture, [Sample(at=START, held=3 * GIB, anon=3 * GIB, shmem=0, cache=0, limit=4 * GIB)], "a")
     red = (image.imread(picture)[..., :3] * 255).round().astype(int) - (0xC4, 0x4E, 0x52)

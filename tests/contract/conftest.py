@@ -49,10 +49,10 @@ def recorded_commands(request: pytest.FixtureRequest) -> World:
 
 
 def recorded_pyslurm(request: pytest.FixtureRequest) -> World:
-    library = StandIn()
+    stand_in = StandIn()
     monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
-    monkeypatch.setitem(sys.modules, "pyslurm", library)
-    world = Recorded(_directory(request), library)
+    monkeypatch.setitem(sys.modules, "pyslurm", stand_in)
+    world = Recorded(_directory(request), stand_in)
     world.client = PySlurm(Location(Source.ENVIRONMENT, None), {**os.environ, "PATH": world.replay.path})
     return world
 

@@ -183,14 +183,14 @@ _RECORDED = {
 
 
 class Recorded(World):
-    """Slurm 25.11 as it was recorded, in the commands' words and, where `library` is given, in PySlurm's."""
+    """Slurm 25.11 as it was recorded, in the commands' words and, where `stand_in` is given, in PySlurm's."""
 
     uid = 0
     too_long = 2 * 86400
 
-    def __init__(self, root: Path, library: StandIn | None = None) -> None:
+    def __init__(self, root: Path, stand_in: StandIn | None = None) -> None:
         self.replay = Replay(root)
-        self.library = library
+        self.stand_in = stand_in
 
     def job(self, kind: Kind) -> int:
         if kind is Kind.FOREIGN:
@@ -213,12 +213,12 @@ class Recorded(World):
         attributes = {key: value for key, value in changes.items() if len(key) > 1}
         self.replay.jobs[str(number)] = self.replay.jobs[str(like)] | {"i": str(number), "F": str(number)} | fields
         self.replay.save()
-        if self.library:
-            self.library.add(number, like, **attributes)
+        if self.stand_in:
+            self.stand_in.add(number, like, **attributes)
         return number
 
     def lose_controller(self) -> None:
         self.replay.away = AWAY
         self.replay.save()
-        if self.library:
-            self.library.error = RPCError(1853, AWAY)
+        if self.stand_in:
+            self.stand_in.error = RPCError(1853, AWAY)

@@ -24,10 +24,8 @@ from gpuq.core.gpu.owner import (
 from gpuq.core.gpu.readings import (
     GpuProcess,
     GpuState,
-    Reading,
     Trouble,
     Verdict,
-    free_memory,
     judge,
     trouble_advice,
     trouble_words,
@@ -226,13 +224,6 @@ def test_a_gpu_that_does_not_tell() -> None:
     found, words = judge(GpuState(index=0, trouble=Trouble.LOST, detail="GPU is lost"), [], [])
     assert found is Verdict.TROUBLE
     assert "GPU is lost" in words
-
-
-def test_free_memory() -> None:
-    assert free_memory(Reading()) is None
-    assert free_memory(Reading(gpus=(GpuState(index=0),))) is None
-    assert free_memory(Reading(gpus=(GpuState(index=0, memory_free=0), GpuState(index=1)))) == 0
-    assert free_memory(Reading(gpus=(GpuState(index=0, memory_free=5), GpuState(index=1, memory_free=7)))) == 7
 
 
 @pytest.mark.parametrize("trouble", list(Trouble))

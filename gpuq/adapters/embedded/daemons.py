@@ -49,11 +49,6 @@ class Found(msgspec.Struct):
     helpers: list[psutil.Process] = []  # slurmscriptd, `slurmstepd infinity`, daemons in the middle of forking
     steps: list[psutil.Process] = []
 
-    @property
-    def complete(self) -> bool:
-        """All three daemons are alive."""
-        return all(name in self.daemons for name in DAEMONS)
-
     def all(self) -> list[psutil.Process]:
         """Everything, in the order in which it should end: the controller first, so that it saves its state."""
         order = [self.daemons[name] for name in ("slurmctld", "slurmd") if name in self.daemons]

@@ -157,11 +157,6 @@ def _and(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
 
 
-def free_memory(reading: Reading) -> int | None:
-    """The most memory that is free on one GPU, in bytes; None where no GPU tells."""
-    return max((gpu.memory_free for gpu in reading.gpus if gpu.memory_free is not None), default=None)
-
-
 _TROUBLE = {
     Trouble.NO_BINDING: (
         "The Python package nvidia-ml-py is not installed, so the driver cannot be asked.",

@@ -41,11 +41,6 @@ class OwnSampler:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    @property
-    def looking(self) -> bool:
-        """False where there is nothing to look at."""
-        return self._place is not None
-
     def start(self) -> None:
         """Begin to look."""
         if self._place is not None and self._thread is None:
